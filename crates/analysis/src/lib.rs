@@ -21,6 +21,7 @@ mod comparison;
 pub mod composition;
 mod crowd;
 pub mod cut;
+pub mod exchange;
 mod explain;
 pub mod factorial;
 pub mod fan_out;

@@ -9,6 +9,7 @@
 use taillab_model::{Nanos, student_975};
 use taillab_queueing::random::lanes::{GOLDEN, mix};
 
+use crate::exchange::{WAYS, Ways, signed_ranks};
 pub use crate::median::Estimate as PairedEstimate;
 use crate::median::median;
 use crate::replay::BlockHistogram;
@@ -59,9 +60,7 @@ impl Pairs {
     /// Teachers Should Know About the Bootstrap*, section 4). `None` with fewer than [`MIN_PAIRS`], or
     /// where one of the conditions has fewer than ten requests beyond the quantile.
     pub fn ratio(&self, q: f64) -> Option<PairedEstimate> {
-        let n = self.count();
-        let beyond = |blocks: &BlockHistogram| (1.0 - q) * blocks.all().total() as f64;
-        if n < MIN_PAIRS || beyond(&self.before).min(beyond(&self.after)) < FEWEST_BEYOND {
+        if !self.supports(q) {
             return None;
         }
         let (before, after) = (self.before.cumulative(), self.after.cumulative());
@@ -70,7 +69,13 @@ impl Pairs {
             let after = after.quantile_ns(times, q)?;
             (before > 0.0 && after > 0.0).then(|| (after / before).ln())
         };
-        bootstrapped(n, of).map(PairedEstimate::exp)
+        bootstrapped(self.count(), of).map(PairedEstimate::exp)
+    }
+
+    /// Whether there are enough pairs, and enough requests beyond the quantile.
+    fn supports(&self, q: f64) -> bool {
+        let beyond = |blocks: &BlockHistogram| (1.0 - q) * blocks.all().total() as f64;
+        self.count() >= MIN_PAIRS && beyond(&self.before).min(beyond(&self.after)) >= FEWEST_BEYOND
     }
 
     /// The quantile `q` of each pair's blocks, without and with the change; `None` where one of them has
@@ -99,46 +104,41 @@ impl Pairs {
     /// the test holds for any distribution. `None` with fewer than six pairs, which have no interval of 95 %,
     /// or where [`Self::by_pair`] is `None`.
     pub fn typical(&self, q: f64) -> Option<PairedEstimate> {
-        let logarithms: Option<Vec<f64>> = self
-            .by_pair(q)?
-            .into_iter()
-            .map(|(before, after)| {
-                let ratio = after.get() as f64 / before.get() as f64;
-                ratio.ln().is_finite().then(|| ratio.ln())
-            })
-            .collect();
-        median(&logarithms?).map(PairedEstimate::exp)
+        median(&self.logarithms(q)?).map(PairedEstimate::exp)
     }
 
-    /// The probability that a change without any effect gives a ratio at the quantile `q` as low as the
-    /// measured one: the share of all ways to exchange the blocks of pairs that give such a ratio (a
-    /// randomisation test; Fisher 1935, *The Design of Experiments*). It holds for any distribution of
-    /// the blocks, even if a single block decides the quantile, where the bootstrap is too confident.
-    /// `None` where [`Self::ratio`] is `None`.
-    pub fn chance(&self, q: f64) -> Option<f64> {
-        /// If there are more ways to exchange, this many are drawn.
-        const EXCHANGES: u64 = 256;
-        self.ratio(q)?;
-        let n = self.count();
-        let (before, after) = (self.before.cumulative(), self.after.cumulative());
-        let ratio = |exchanged: &[u32]| {
-            let stay: Vec<u32> = exchanged.iter().map(|one| 1 - one).collect();
-            let changed = after.quantile_with_ns(&stay, (&before, exchanged), q)?;
-            Some(changed / before.quantile_with_ns(&stay, (&after, exchanged), q)?)
-        };
-        let measured = ratio(&vec![0; n])?;
-        let all = 1_u64.checked_shl(n as u32).filter(|all| *all <= EXCHANGES);
-        let ways = all.unwrap_or(EXCHANGES);
-        let exchange = |way: u64, pair: u64| match all {
-            Some(_) => (way >> pair & 1) as u32,
-            // the first way exchanges nothing, as the measurement did
-            None => u32::from(way > 0) * (hash(way, pair) & 1) as u32,
-        };
-        let as_low = (0..ways).filter(|way| {
-            let exchanged: Vec<u32> = (0..n as u64).map(|pair| exchange(*way, pair)).collect();
-            ratio(&exchanged).is_some_and(|ratio| ratio <= measured)
+    /// The logarithm of each pair's ratio; `None` where [`Self::by_pair`] is `None`.
+    fn logarithms(&self, q: f64) -> Option<Vec<f64>> {
+        let ratios = self.by_pair(q)?.into_iter().map(|(before, after)| {
+            let ratio = after.get() as f64 / before.get() as f64;
+            ratio.ln().is_finite().then(|| ratio.ln())
         });
-        Some(as_low.count() as f64 / ways as f64)
+        ratios.collect()
+    }
+
+    /// The logarithm of [`Self::ratio`] in each of the [`WAYS`] to exchange the blocks of pairs, which have these
+    /// `numbers` in their trial. `None` where [`Self::ratio`] is `None`.
+    pub fn exchanged_ratios(&self, q: f64, numbers: &[usize]) -> Option<Vec<f64>> {
+        if !self.supports(q) {
+            return None;
+        }
+        let (before, after) = (self.before.cumulative(), self.after.cumulative());
+        let ways = Ways::of(numbers);
+        let ratio = |way| {
+            let exchanged: Vec<u32> = ways.exchanged(way).collect();
+            let stay: Vec<u32> = exchanged.iter().map(|one| 1 - one).collect();
+            let changed = after.quantile_with_ns(&stay, (&before, &exchanged), q)?;
+            let unchanged = before.quantile_with_ns(&stay, (&after, &exchanged), q)?;
+            Some((changed / unchanged).ln()).filter(|ratio| ratio.is_finite())
+        };
+        // a quantile beyond all bins says nothing on either side
+        Some((0..WAYS).map(|way| ratio(way).unwrap_or(0.0)).collect())
+    }
+
+    /// The signed ranks of the pairs' own ratios in each of these ways: what a typical pair says. `None` where
+    /// [`Self::by_pair`] is `None`.
+    pub fn exchanged_ranks(&self, q: f64, numbers: &[usize]) -> Option<Vec<f64>> {
+        Some(signed_ranks(&self.logarithms(q)?, &Ways::of(numbers)))
     }
 }
 
@@ -251,6 +251,19 @@ mod tests {
         }
     }
 
+    /// How many of [`WAYS`] are as low as what was measured: over all blocks, and in a typical pair.
+    fn as_low(all: &Pairs) -> [usize; 2] {
+        let numbers: Vec<usize> = (0..all.count()).collect();
+        [
+            all.exchanged_ratios(0.99, &numbers),
+            all.exchanged_ranks(0.99, &numbers),
+        ]
+        .map(|values| {
+            let values = values.unwrap();
+            values.iter().filter(|value| **value <= values[0]).count()
+        })
+    }
+
     #[test]
     fn a_change_that_does_nothing_is_rarely_unlikely() {
         // a single stall decides p99 of its block, and of all
@@ -262,29 +275,32 @@ mod tests {
             }
             block
         };
-        let chances = (1..=60).map(|trial| {
+        let trials = (1..=60).map(|trial| {
             let mut all = Pairs::default();
             for pair in 0..7 {
                 let seed = trial * 1_000 + pair * 2;
                 all.push(stalled(seed), stalled(seed + 1));
             }
-            all.chance(0.99).unwrap()
+            as_low(&all)
         });
-        let unlikely = chances.filter(|chance| *chance <= 0.025).count();
-        assert!(unlikely <= 5, "{unlikely} of 60");
+        let trials: Vec<[usize; 2]> = trials.collect();
+        for figure in [0, 1] {
+            let unlikely = trials.iter().filter(|of| of[figure] <= WAYS / 40).count();
+            assert!(unlikely <= 5, "{unlikely} of 60");
+        }
     }
 
     #[test]
-    fn a_large_improvement_is_unlikely_by_chance() {
+    fn a_large_improvement_is_the_lowest_of_all_ways() {
         for pairs in [6, 12] {
             let mut all = Pairs::default();
             for pair in 0..pairs {
                 all.push(block(2 * pair, 1.0), block(2 * pair + 1, 0.3));
             }
-            let chance = all.chance(0.99).unwrap();
-            assert!(chance <= 1.0 / 64.0, "{chance}");
+            let none_lower = WAYS >> pairs;
+            assert_eq!(as_low(&all), [none_lower; 2]);
         }
-        assert_eq!(Pairs::default().chance(0.99), None);
+        assert_eq!(Pairs::default().exchanged_ratios(0.99, &[]), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! *Deconstructing the Tail at Scale Effect* gives each figure as "the average of 10 runs, after
 //! excluding the slowest and fastest runs" (section 5). That average has no interval, and it does not
-//! exist for a quantile that a single run cannot support. So the quantile of all runs together is given
-//! as well, with its interval.
+//! exist for a quantile for which a single run is too short. So the quantile of all runs together is given
+//! as well, with its interval. The paper's slowest round trip is such an average, too.
 
 mod elimination;
 mod explained;
@@ -14,8 +14,10 @@ pub use self::explained::Explainer;
 pub use self::split::{ClientEnd, Ends};
 
 use taillab_model::explanation::FanOut;
-use taillab_model::rtt::{QuantileNeed, RoundTrip, RttBursts, RttCurves, TrimmedQuantile};
-use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
+use taillab_model::rtt::{
+    QuantileNeed, RoundTrip, RttBursts, RttCurves, TrimmedQuantile, mean_without_extremes,
+};
+use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 use crate::clustering::{Clusters, threshold_rank};
 use crate::fan_out::fan_out;
@@ -37,7 +39,7 @@ pub struct Summary {
     pub runs: Vec<Distribution>,
     /// The paper's average, for each reported quantile.
     pub trimmed: Vec<TrimmedQuantile>,
-    /// The slowest ÷ the median.
+    /// The slowest ÷ the median, each as the paper averages it.
     pub worst_to_median: Option<f64>,
     /// Whether slow round trips come alone or in bursts.
     pub bursts: Option<RttBursts>,
@@ -58,14 +60,19 @@ pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
         .collect();
     let all = Observations::of(&runs.iter().flat_map(lengths).collect::<Vec<_>>());
     let rtt = all.distribution();
-    let median = rtt.quantile(0.5).filter(|median| *median > Nanos::ZERO);
+    let sorted: Vec<Vec<Nanos>> = (runs.iter())
+        .map(|run| {
+            let mut lengths = lengths(run);
+            lengths.sort_unstable();
+            lengths
+        })
+        .collect();
     let lacking = REPORTED_QUANTILES
         .into_iter()
         .filter(|&q| rtt.quantile(q).is_none());
     Summary {
-        trimmed: REPORTED_QUANTILES.map(|q| trimmed(&each, q)).to_vec(),
-        worst_to_median: (rtt.max.zip(median))
-            .map(|(worst, median)| worst.get() as f64 / median.get() as f64),
+        trimmed: REPORTED_QUANTILES.map(|q| trimmed(&sorted, q)).to_vec(),
+        worst_to_median: worst_to_median(&sorted, &rtt),
         bursts: bursts(runs),
         fan_out: fan_out(&all),
         needs: lacking
@@ -84,21 +91,31 @@ pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
     }
 }
 
-/// The mean of the quantile `q` over the runs, without the slowest and the fastest run at `q`.
-fn trimmed(runs: &[Distribution], q: f64) -> TrimmedQuantile {
-    let mut values: Vec<Nanos> = runs.iter().filter_map(|run| run.quantile(q)).collect();
-    values.sort_unstable();
-    let kept = match values.as_slice() {
-        [_, kept @ .., _] if !kept.is_empty() => kept,
-        _ => &[],
+/// The mean of the quantile `q` over the runs, without the slowest and the fastest run at `q`. All runs are in it, or
+/// there is none: those that lack a quantile for their bursts are the slow ones, and without them the mean would be
+/// too low.
+fn trimmed(sorted: &[Vec<Nanos>], q: f64) -> TrimmedQuantile {
+    let of = |run: &Vec<Nanos>| {
+        let ranks = quantile_ranks(run.len() as u64, q, 1.0)?;
+        Some(run[ranks.value as usize])
     };
-    let sum: Nanos = kept.iter().copied().sum();
-    let n = kept.len() as u64;
+    let values: Option<Vec<Nanos>> = sorted.iter().map(of).collect();
+    let mean_ns = values.and_then(mean_without_extremes);
     TrimmedQuantile {
         q,
-        mean_ns: (n > 0).then(|| Nanos::new((sum.get() + n / 2) / n)),
-        runs: n as u32,
+        mean_ns,
+        runs: mean_ns.map_or(0, |_| sorted.len() as u32 - 2),
     }
+}
+
+/// The slowest ÷ the median; both as the paper's average, if there are runs enough.
+fn worst_to_median(sorted: &[Vec<Nanos>], all: &Distribution) -> Option<f64> {
+    let worst: Option<Vec<Nanos>> = sorted.iter().map(|run| run.last().copied()).collect();
+    let averages = worst
+        .and_then(mean_without_extremes)
+        .zip(trimmed(sorted, 0.5).mean_ns);
+    let (worst, median) = averages.or_else(|| all.max.zip(all.quantile(0.5)))?;
+    (median > Nanos::ZERO).then(|| worst.get() as f64 / median.get() as f64)
 }
 
 /// Whether slow round trips come in bursts; `None` if there are too few.
@@ -202,6 +219,36 @@ mod tests {
         // two runs leave none
         let two = summarise(&runs[..2]);
         assert_eq!(two.trimmed[0].mean_ns, None);
+    }
+
+    /// Each run has 3 % of slow round trips: two have them in a few bursts, which support no p99 by themselves.
+    #[test]
+    fn a_run_whose_slow_round_trips_come_in_bursts_is_in_the_average() {
+        let scattered =
+            |slow: u64| run((0..5_000).map(move |n| if n % 33 == 7 { slow } else { 10 }));
+        let bursts =
+            |slow: u64| run((0..5_000).map(move |n| if n / 150 == 20 { slow } else { 10 }));
+        let found = summarise(&[
+            scattered(50),
+            scattered(60),
+            bursts(900),
+            scattered(70),
+            bursts(800),
+        ]);
+        let alone: Vec<bool> = (found.runs.iter())
+            .map(|run| run.quantile(0.99).is_some())
+            .collect();
+        assert_eq!(alone, [true, true, false, true, false]);
+        let p99 = found.trimmed[2];
+        // 60, 70 and 800: the fastest and the slowest run are left out
+        assert_eq!(
+            (p99.q, p99.runs, p99.mean_ns),
+            (0.99, 3, Some(Nanos::new(310)))
+        );
+        // the slowest of a run, averaged in the same way: the median is 10
+        assert_eq!(found.worst_to_median, Some(31.0));
+        let two = summarise(&[scattered(50), bursts(900)]);
+        assert_eq!(two.worst_to_median, Some(90.0));
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub struct RttRow {
     pub runs: Vec<RttRun>,
     /// For each quantile the mean over the runs, without the slowest and the fastest run.
     pub trimmed: Vec<TrimmedQuantile>,
-    /// The slowest round trip divided by the median.
+    /// The slowest round trip divided by the median: both as means over the runs without the extremes, or of all runs
+    /// together where there are fewer than three.
     #[schemars(range(min = 1))]
     pub worst_to_median: Option<f64>,
     /// Whether slow round trips come singly or in bursts; `None` with too few of them.
@@ -163,14 +164,34 @@ pub struct RttRun {
     pub rtt: Distribution,
 }
 
+impl RttRow {
+    /// The slowest round trip as the paper gives it: the mean of the slowest of each run, without the extremes. Of fewer
+    /// than three runs, the slowest of all.
+    pub fn slowest(&self) -> Option<Nanos> {
+        let each: Option<Vec<Nanos>> = self.runs.iter().map(|run| run.rtt.max).collect();
+        mean_without_extremes(each?).or(self.rtt.max)
+    }
+}
+
+/// The mean of the values without the smallest and the largest; `None` with fewer than three.
+pub fn mean_without_extremes(mut values: Vec<Nanos>) -> Option<Nanos> {
+    values.sort_unstable();
+    let [_, kept @ .., _] = values.as_slice() else {
+        return None;
+    };
+    let (sum, n): (Nanos, u64) = (kept.iter().copied().sum(), kept.len() as u64);
+    (n > 0).then(|| Nanos::new((sum.get() + n / 2) / n))
+}
+
 /// The paper's average of runs at one quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrimmedQuantile {
     /// The probability.
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
-    /// The mean over the runs without the slowest and the fastest at this quantile; `None` with
-    /// fewer than three runs that support it.
+    /// The mean over the runs without the slowest and the fastest at this quantile; `None` with fewer than three
+    /// runs, or where one of them has too few round trips for it. A run whose slow round trips come in bursts is in the
+    /// mean too: the spread of the runs shows what it is worth.
     pub mean_ns: Option<Nanos>,
     /// Runs that are in the mean.
     pub runs: u32,

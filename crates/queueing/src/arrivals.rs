@@ -184,6 +184,20 @@ impl ArrivalProcess {
         }
     }
 
+    /// The limiting index of dispersion: the variance ÷ the mean of the number of arrivals in a long time. Of
+    /// independent gaps, it is the square of their coefficient of variation. Correlated gaps make it larger: bursts
+    /// add up.
+    pub fn dispersion(&self) -> f64 {
+        match *self {
+            Self::Mmpp2 {
+                ratio,
+                share,
+                burst,
+            } => mmpp2(1.0, ratio, share, burst).dispersion(),
+            _ => self.cv() * self.cv(),
+        }
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors
@@ -306,6 +320,13 @@ fn mmpp2(mean_gap_ns: f64, ratio: f64, share: f64, burst: f64) -> Mmpp2 {
 }
 
 impl Mmpp2 {
+    /// The limiting index of dispersion of counts (Fischer and Meier-Hellstern 1993, section 3).
+    fn dispersion(&self) -> f64 {
+        let [l0, l1] = self.arrival_rates;
+        let [q0, q1] = self.leave_rates;
+        1.0 + 2.0 * (l1 - l0).powi(2) * q0 * q1 / ((q0 + q1).powi(2) * (q1 * l0 + q0 * l1))
+    }
+
     /// E[X] and E[X²] of the gap X between two arrivals: k! φ (−D₀)⁻ᵏ 1, with φ the phase
     /// just after an arrival (Fischer and Meier-Hellstern 1993, section 2).
     fn gap_moments(&self) -> (f64, f64) {
@@ -406,6 +427,37 @@ mod tests {
             let process: ArrivalProcess = text.parse().unwrap();
             assert_eq!(process.to_string(), text);
             assert!(ArrivalProcess::NOTATION.contains(text));
+        }
+    }
+
+    /// Counts in windows that are long compared with a burst.
+    #[test]
+    fn the_dispersion_is_that_of_counts_in_long_windows() {
+        for (text, expected) in [
+            ("deterministic", 0.0),
+            ("poisson", 1.0),
+            ("erlang:stages=4", 0.25),
+            ("hyperexponential:cv=3", 9.0),
+            ("mmpp:ratio=10,share=0.1,burst=50", 35.0),
+        ] {
+            let process: ArrivalProcess = text.parse().unwrap();
+            let known = process.dispersion();
+            assert!(
+                (known - expected).abs() <= 0.05 * expected,
+                "{text}: {known}"
+            );
+            let due = process.schedule(1e6, Nanos::from_secs(1), 3).unwrap();
+            let mut counts = vec![0.0_f64; 500];
+            for at in due {
+                counts[(at.get() / 2_000_000) as usize] += 1.0;
+            }
+            let mean = counts.iter().sum::<f64>() / 500.0;
+            let variance = counts.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / 499.0;
+            let found = variance / mean;
+            assert!(
+                (found - known).abs() <= 0.25 * known + 0.01,
+                "{text}: {found}, not {known}"
+            );
         }
     }
 

@@ -193,12 +193,14 @@ impl Batches {
         }
     }
 
-    fn sojourn(&self) -> Sample {
-        Sample::new(self.recorded.iter().map(|r| r.sojourn.clone()).collect())
+    fn sojourn(&self, clustering: f64) -> Sample {
+        let batches = self.recorded.iter().map(|r| r.sojourn.clone());
+        Sample::new(batches.collect(), clustering)
     }
 
-    fn wait(&self) -> Sample {
-        Sample::new(self.recorded.iter().map(|r| r.wait.clone()).collect())
+    fn wait(&self, clustering: f64) -> Sample {
+        let batches = self.recorded.iter().map(|r| r.wait.clone());
+        Sample::new(batches.collect(), clustering)
     }
 }
 
@@ -269,8 +271,8 @@ impl Simulation {
         };
         let replications = batches.next_job * LANES as u64;
         Ok(Outcome {
-            sojourn: batches.sojourn(),
-            wait: batches.wait(),
+            sojourn: batches.sojourn(self.clustering()),
+            wait: batches.wait(self.clustering()),
             utilization: self.utilization,
             warm_up,
             replications,
@@ -299,7 +301,7 @@ impl Simulation {
                     batches.extend(jobs, round, threads);
                     requests += round;
                     let reached = batches
-                        .sojourn()
+                        .sojourn(self.clustering())
                         .quantile(target.quantile)
                         .is_some_and(|q| q.relative_half_width() <= target.relative);
                     if reached {

@@ -52,6 +52,10 @@ impl QuantileEstimate {
     }
 }
 
+/// A quantile with at least this many independent clusters of requests beyond it shows by itself how strongly they
+/// cluster.
+const WELL_KNOWN: f64 = 50.0;
+
 /// Observations in independent batches.
 ///
 /// Waits of successive requests are correlated, so precision follows from the spread between batches, and
@@ -61,17 +65,24 @@ impl QuantileEstimate {
 pub struct Sample {
     batches: Vec<Histogram>,
     pooled: Histogram,
+    clustering: f64,
 }
 
 impl Sample {
-    /// A sample of these batches; empty ones are ignored.
-    pub fn new(batches: Vec<Histogram>) -> Self {
+    /// A sample of these batches; empty ones are ignored. `clustering` is the factor by which clusters of slow requests
+    /// multiply the variance of the share beyond a far quantile, as the model knows it
+    /// ([`Simulation::clustering`](crate::simulation::Simulation::clustering)).
+    pub fn new(batches: Vec<Histogram>, clustering: f64) -> Self {
         let batches: Vec<_> = batches.into_iter().filter(|b| b.count() > 0).collect();
         let mut pooled = Histogram::default();
         for batch in &batches {
             pooled.merge(batch);
         }
-        Self { batches, pooled }
+        Self {
+            batches,
+            pooled,
+            clustering: clustering.max(1.0),
+        }
     }
 
     /// All observations together.
@@ -115,27 +126,37 @@ impl Sample {
         self.ratio(|b| b.count_above(x_ns))
     }
 
-    /// The quantile `q` with its interval; `None` if the sample does not support it, that is if the upper
-    /// end of the interval would be beyond the largest observation, or if it [is beyond](Self::is_beyond) what has a
-    /// value. The upper end is infinite where only that is.
+    /// The quantile `q` with its interval; `None` if a sample of this size does not support it, or if it
+    /// [is beyond](Self::is_beyond) what has a value. The upper end is infinite where it is beyond the largest
+    /// observation, or beyond that.
+    ///
+    /// Whether it is supported follows from the number of observations and the model alone. A sample in which clusters of
+    /// slow requests happen to be few or small looks precise, and would be shown just then. For the same reason the
+    /// interval of a far quantile is at least as wide as the model says.
     pub fn quantile(&self, q: f64) -> Option<QuantileEstimate> {
         if !(q > 0.0 && q < 1.0) || self.batches.len() < 2 {
             return None;
         }
-        let value_ns = self.pooled.quantile_ns(q).filter(|x| x.is_finite())?;
         let n = self.pooled.count() as f64;
-        let t = student_975(self.batches.len() - 1);
-        let binomial = (q * (1.0 - q) / n).sqrt();
-        // With an atom at the quantile there is no spread above it, but the estimate is no better than the
-        // shares next to it. So the error is at least the binomial one.
-        let error = self.share_above(value_ns)?.standard_error.max(binomial);
-        let half = t * error;
-        // at least one observation must be above the interval
-        if (1.0 - q - half) * n < 1.0 {
+        if n < self.needed(q) {
             return None;
         }
+        let value_ns = self.pooled.quantile_ns(q).filter(|x| x.is_finite())?;
+        let t = student_975(self.batches.len() - 1);
+        // With an atom at the quantile there is no spread above it, but the estimate is no better than the
+        // shares next to it. So the error is at least the binomial one.
+        let binomial = (q * (1.0 - q) / n).sqrt();
+        let clustered = match (1.0 - q) * n / self.clustering < WELL_KNOWN {
+            true => binomial * self.clustering.sqrt(),
+            false => binomial,
+        };
+        let half = t * self.share_above(value_ns)?.standard_error.max(clustered);
         let lo_ns = self.pooled.quantile_ns((q - half).max(0.0))?;
-        let hi_ns = self.pooled.quantile_ns(q + half)?;
+        // at least one observation must be above the interval
+        let hi_ns = match (1.0 - q - half) * n < 1.0 {
+            true => f64::INFINITY,
+            false => self.pooled.quantile_ns(q + half)?,
+        };
         Some(QuantileEstimate {
             q,
             value_ns,
@@ -143,6 +164,15 @@ impl Sample {
             hi_ns,
             standard_error_ns: (hi_ns - lo_ns) / (2.0 * t),
         })
+    }
+
+    /// How many observations the quantile `q` needs: as many as leave one above the interval that the model expects.
+    pub fn needed(&self, q: f64) -> f64 {
+        let t = student_975(self.batches.len().max(2) - 1);
+        let above = 1.0 - q;
+        let spread = t * (self.clustering * q * above).sqrt();
+        // above · n − spread · √n = 1
+        ((spread + (spread * spread + 4.0 * above).sqrt()) / (2.0 * above)).powi(2)
     }
 
     /// The curve of the distribution: (time in nanoseconds, share of requests that take longer), as far as
@@ -158,9 +188,10 @@ impl Sample {
             return points;
         }
         let n = self.pooled.count() as f64;
+        let fewest = FEWEST_ABOVE.max(self.clustering / LARGEST_ERROR.powi(2));
         let supported = |&(time_ns, share): &(f64, f64)| {
             let error = self.share_above(time_ns).map(|share| share.standard_error);
-            share * n >= FEWEST_ABOVE && error.is_some_and(|error| error <= LARGEST_ERROR * share)
+            share * n >= fewest && error.is_some_and(|error| error <= LARGEST_ERROR * share)
         };
         let curve = self.pooled.ccdf();
         points.extend_from_slice(&curve[..curve.partition_point(supported)]);
@@ -216,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_error_comes_from_the_batches() {
-        let sample = Sample::new(vec![batch(&[1.0, 3.0]), batch(&[5.0, 7.0])]);
+        let sample = Sample::new(vec![batch(&[1.0, 3.0]), batch(&[5.0, 7.0])], 1.0);
         let mean = sample.mean_ns().unwrap();
         assert_eq!(mean.value, 4.0);
         // batch means 2 and 6: s = 2√2, over √2
@@ -230,9 +261,15 @@ mod tests {
         let batches = (0..32)
             .map(|b| batch(&(0..100).map(|i| f64::from(i * 32 + b)).collect::<Vec<_>>()))
             .collect();
-        let sample = Sample::new(batches);
+        let sample = Sample::new(batches, 1.0);
         assert!(sample.quantile(0.5).is_some());
         assert!(sample.quantile(0.9999).is_none());
+        // the sample is the same, but slow requests are known to come in clusters
+        let clustered = Sample::new(sample.batches.clone(), 20.0);
+        assert!(sample.quantile(0.99).is_some() && clustered.quantile(0.99).is_none());
+        let (alone, together) = (sample.quantile(0.9), clustered.quantile(0.9));
+        let width = |of: Option<QuantileEstimate>| of.map(|found| found.relative_half_width());
+        assert!(width(together).unwrap() > 3.0 * width(alone).unwrap());
         let d = sample.distribution();
         assert_eq!(d.count, 3_200);
         assert_eq!(d.quantiles.last().unwrap().value, None);
@@ -244,7 +281,7 @@ mod tests {
         let (minute, longer) = (6e10, 3e19);
         let of = |i: u32| if i % 10 == 9 { longer } else { minute };
         let batches = (0..32).map(|_| batch(&(0..100).map(of).collect::<Vec<_>>()));
-        let found = Sample::new(batches.collect()).distribution();
+        let found = Sample::new(batches.collect(), 1.0).distribution();
         let values = |q: f64| found.at(q).map(|x| (x.value.is_some(), x.hi.is_some()));
         assert_eq!(values(0.5), Some((true, true)));
         assert_eq!(values(0.9), Some((true, false)));
@@ -254,7 +291,7 @@ mod tests {
 
     #[test]
     fn nothing_seen_gives_no_numbers() {
-        let empty = Sample::new(vec![Histogram::default()]);
+        let empty = Sample::new(vec![Histogram::default()], 1.0);
         assert_eq!(empty.mean_ns(), None);
         assert_eq!(empty.quantile(0.5), None);
         assert_eq!(empty.distribution().count, 0);

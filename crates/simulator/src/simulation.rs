@@ -180,9 +180,11 @@ impl Simulation {
 
     /// The warm-up of each replication.
     ///
-    /// The automatic one is 8 (c_a² + c_s²)/2 · ρ/(1 − √ρ)² + 20 c requests. The relaxation time of a queue near
-    /// its stationary state is about 1/(√µ − √λ)² (Cohen 1982, for M/M/1), and grows in proportion to the
-    /// variability. With a queue for each worker, every worker needs this many requests.
+    /// The automatic one is 8 (I_a + c_s²)/2 · ρ/(1 − √ρ)² + 20 c requests, where I_a is the limiting index of
+    /// dispersion of the arrivals. The relaxation time of a queue near its stationary state is about
+    /// 1/(√µ − √λ)² (Cohen 1982, for M/M/1), and grows in proportion to the variability, of which a queue near its
+    /// capacity sees that over long times (Whitt 1982). With a queue for each worker, every worker needs this many
+    /// requests.
     pub fn warm_up_requests(&self) -> WarmUpLength {
         if let WarmUp::Requests(requests) = self.warm_up {
             return WarmUpLength {
@@ -191,20 +193,25 @@ impl Simulation {
             };
         }
         let load = self.station().load(self.utilization).min(0.999_999);
-        let squared = |cv: f64| (cv * cv).min(100.0);
-        let variability = (squared(self.arrivals.cv()) + squared(self.service.cv())) / 2.0;
         let workers = f64::from(self.workers.get());
         let queues = if self.discipline.has_own_queues() {
             workers
         } else {
             1.0
         };
-        let relaxation = variability.max(0.5) * load / (1.0 - load.sqrt()).powi(2);
+        let variability = variability(&self.arrivals, &self.service);
+        let relaxation = variability * load / (1.0 - load.sqrt()).powi(2);
         let requests = 8.0 * relaxation * queues + 20.0 * workers;
         WarmUpLength {
             requests: requests.min(LONGEST_WARM_UP).ceil() as u64,
             capped: requests > LONGEST_WARM_UP,
         }
+    }
+
+    /// How strongly slow requests come together: see [`clustering`].
+    pub fn clustering(&self) -> f64 {
+        let load = self.station().load(self.utilization);
+        clustering(load, variability(&self.arrivals, &self.service))
     }
 
     pub(crate) fn station(&self) -> Station<'_> {
@@ -215,4 +222,36 @@ impl Simulation {
             seed: self.seed,
         }
     }
+}
+
+/// The mean of the arrivals' limiting index of dispersion and of the squared coefficient of variation of the service
+/// times: 1 for M/M/1, 1/2 for M/D/1. Squares above 100 count as 100: a run sees no more of so heavy a tail.
+fn variability(arrivals: &ArrivalProcess, service: &Service) -> f64 {
+    const MOST_SQUARED: f64 = 100.0;
+    let dispersion = match arrivals {
+        // bursts that last long are no heavy tail: a run sees all of them
+        ArrivalProcess::Mmpp2 { .. } => arrivals.dispersion(),
+        _ => arrivals.dispersion().min(MOST_SQUARED),
+    };
+    let squared = (service.cv() * service.cv()).min(MOST_SQUARED);
+    f64::midpoint(dispersion, squared).max(0.5)
+}
+
+/// By which factor clusters of slow requests multiply the variance of the share of requests beyond a far quantile.
+///
+/// A queue that is beyond a high level stays there for as long as a busy period lasts, and comes back soon after: with
+/// M/M/1, a cluster is a geometric number of excursions with mean 1/(1 − ρ), and each serves as many requests
+/// as a busy period. So the size C of a cluster has E\[C²\]/E\[C\] = ((1 + ρ)/(1 − ρ))² (Aldous 1989,
+/// *Probability Approximations via the Poisson Clumping Heuristic*). Other queues differ from M/M/1 in proportion
+/// to their [`variability`]. A queue at its capacity or beyond has no steady state, and the factor is 1.
+fn clustering(load: f64, variability: f64) -> f64 {
+    if load >= 1.0 {
+        return 1.0;
+    }
+    (variability * ((1.0 + load) / (1.0 - load)).powi(2)).max(1.0)
+}
+
+/// The same for recorded arrivals, which are taken to be Poisson's.
+pub(crate) fn clustering_of_trace(load: f64, service: &Service) -> f64 {
+    clustering(load, variability(&ArrivalProcess::Poisson, service))
 }

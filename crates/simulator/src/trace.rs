@@ -13,7 +13,7 @@ use crate::kernels::{Block, Finished, Kernel};
 use crate::lane_job::{RecordedLane, Recorder};
 use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
-use crate::simulation::WarmUpLength;
+use crate::simulation::{WarmUpLength, clustering_of_trace};
 use crate::station::Station;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
@@ -201,6 +201,7 @@ impl TraceSimulation {
             batches: Vec::new(),
             batch_end: batch_end(1, summary.count),
             utilization,
+            clustering: clustering_of_trace(station.load(utilization), &self.service),
             overloaded: station.overloaded(utilization, 1),
             scale,
             rounder: grid.rounder(),
@@ -227,6 +228,8 @@ pub struct TraceRun {
     /// The end of the current batch.
     batch_end: u64,
     utilization: f64,
+    /// How strongly slow requests come together.
+    clustering: f64,
     /// 1 if the random assignment of connections overloads some worker, otherwise 0.
     overloaded: u64,
     scale: f64,
@@ -327,7 +330,8 @@ impl TraceRun {
         }
         self.batches.push(self.recorder.take());
         let sample = |of: fn(&RecordedLane) -> &crate::histogram::Histogram| {
-            Sample::new(self.batches.iter().map(|r| of(r).clone()).collect())
+            let batches = self.batches.iter().map(|r| of(r).clone());
+            Sample::new(batches.collect(), self.clustering)
         };
         Ok(Outcome {
             sojourn: sample(|r| &r.sojourn),

@@ -3,5 +3,6 @@
 // in test helpers, too, a panic is a test failure
 #![allow(clippy::unwrap_used)]
 
+mod coverage;
 mod reference;
 mod simulation;

@@ -44,6 +44,7 @@ fn two_results_are_compared_percentile_by_percentile() {
     let shown = text(&taillab(&["compare", calm, busy]).stdout);
     assert!(shown.contains("Higher than before: p50"), "{shown}");
     assert!(shown.contains("the loads differ"), "{shown}");
+    assert!(shown.contains("two single measurements"), "{shown}");
     assert!(shown.lines().count() <= 45, "{shown}");
     // a path is not broken
     let mut lines = shown.lines().filter(|line| !line.contains("golden"));

@@ -1,12 +1,12 @@
 //! Forecasts of the sojourn without a cause, or with a mitigation.
 //!
 //! A forecast is the measured quantile times the ratio of two replays: with the change, and without it.
-//! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
+//! Its interval comes from blocks of time ([`interval`]), widened by the error with which the replay
 //! reproduces that quantile, and by what the [`part`] that is replayed may not say of the whole. A ratio
 //! above 1 is an error of the replay, unless the change has a [`toll`]. A quantile that the replay without
 //! changes misses by more than [`MOST_FIT_ERROR`](taillab_model::explanation::MOST_FIT_ERROR) has no forecasts.
 
-mod bootstrap;
+mod interval;
 mod limits;
 pub mod mitigation;
 mod on_schedule;
@@ -24,7 +24,6 @@ use taillab_model::explanation::{
 use taillab_model::summary::ReplayedSchedule;
 use taillab_model::{Distribution, Nanos, Tid};
 
-use self::bootstrap::Bootstrap;
 use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
 use self::part::ReplayedPart;
@@ -33,7 +32,7 @@ pub(crate) use self::replayed::sojourns;
 use self::toll::Toll;
 use crate::fmt::Percentile;
 use crate::replay::{
-    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
+    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, VacationSource, fit,
 };
 use crate::statistics::ccdf;
 
@@ -167,7 +166,6 @@ struct Forecaster<'a> {
     part: &'a ReplayedPart,
     quantiles: Vec<f64>,
     with: BlockHistogram,
-    bootstrap: Bootstrap,
 }
 
 impl<'a> Forecaster<'a> {
@@ -177,22 +175,13 @@ impl<'a> Forecaster<'a> {
         (fitted, part): (&'a Fitted, &'a ReplayedPart),
         quantiles: &[f64],
     ) -> Self {
-        let with = replayed(observed, &observed.unchanged(fitted.discipline));
-        let blocks = observed.requests.iter().map(|job| job.block);
-        let mut used: Vec<usize> = blocks
-            .filter(|block| *block != UNCOUNTED)
-            .map(usize::from)
-            .collect();
-        used.sort_unstable();
-        used.dedup();
         Self {
             observed,
             basis,
             fitted,
             part,
             quantiles: quantiles.to_vec(),
-            bootstrap: Bootstrap::new(&with, &used, quantiles),
-            with,
+            with: replayed(observed, &observed.unchanged(fitted.discipline)),
         }
     }
 
@@ -455,7 +444,7 @@ impl<'a> Forecaster<'a> {
         replayed: &BlockHistogram,
         most: f64,
     ) -> Vec<PredictedPoint> {
-        let factors = self.bootstrap.factors(replayed);
+        let factors = interval::factors(replayed, &self.quantiles);
         let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
         for ((&q, ratio), factor) in self.quantiles.iter().zip(ratios).zip(factors) {
             let (Some(measured), Some(ratio)) = (self.basis.sojourn.quantile(q), ratio) else {
@@ -476,7 +465,10 @@ impl<'a> Forecaster<'a> {
                 measured_ns: measured,
                 predicted_ns: predicted,
                 lo_ns: interval.map(|(lo, _)| scaled(lo).min(predicted)),
-                hi_ns: interval.map(|(_, hi)| scaled(hi).max(predicted)),
+                // a change that makes nothing worse leaves at most what was measured
+                hi_ns: interval
+                    .filter(|(_, hi)| hi.min(most).is_finite())
+                    .map(|(_, hi)| scaled(hi).max(predicted)),
             });
         }
         points

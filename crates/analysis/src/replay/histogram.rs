@@ -56,6 +56,15 @@ impl BlockHistogram {
         Counts(sums)
     }
 
+    /// By block, how many values are above the bin of this one, and how many there are.
+    pub(crate) fn above(&self, ns: f64) -> Vec<(u64, u64)> {
+        let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum();
+        let end = bin(ns as u64) + 1;
+        (self.counts.chunks_exact(BINS))
+            .map(|counts| (sum(&counts[end..]), sum(counts)))
+            .collect()
+    }
+
     /// Cumulative counts, for the quantiles of many samples of these blocks.
     pub(crate) fn cumulative(&self) -> Cumulative {
         let blocks = self.blocks();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use taillab_analysis::exchange::{ExchangeTest, Figure, Side};
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{DecidedBy, FixOutcome, PairsAt, Ratio, RatioAt};
@@ -14,15 +15,15 @@ pub const WORTH: f64 = 0.95;
 /// The fewest pairs for a decision: the interval of fewer pairs is itself uncertain.
 pub const FEWEST_PAIRS: usize = MIN_PAIRS + 1;
 
-/// A trial ends early only if its interval, stretched by this factor, gives the same decision: a 95 %
-/// interval that is checked repeatedly misses more often than once in twenty.
+/// Each look has this many times the pairs of the look before.
+const NEXT_LOOK: f64 = 1.3;
+
+/// A trial ends early without a proof only if its interval, stretched by this factor, gives the same decision: a
+/// 95 % interval that is checked repeatedly misses more often than once in twenty.
 const MARGIN: f64 = 1.6;
 
 /// An interval that reaches no further than this factor to either side is narrow enough.
 const NARROW: f64 = 1.03;
-
-/// A change is kept only if a change without effect would show as large a gain with at most this probability.
-const CHANCE: f64 = 0.025;
 
 /// The percentiles that are reported.
 pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
@@ -30,18 +31,132 @@ pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 /// The percentiles that may decide, the best first.
 const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
 
+/// The percentile that decides if p99.9 does not: a few stalls of the machine make the interval of p99.9
+/// wide.
+const P99: f64 = 0.99;
+
+/// A figure of a trial: the percentile, and the list of ratios that it is in.
+type Named = (f64, DecidedBy);
+
 /// What a trial measured.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Trial {
     /// The latencies as they were measured.
     pub pairs: Pairs,
     /// The sojourns of the pairs that the replay reproduces, without disturbances by others that the
     /// change does not treat.
     pub adjusted: Pairs,
+    /// The numbers of these pairs.
+    pub adjusted_of: Vec<usize>,
     /// How many requests do not count.
     pub cut: Cut,
     /// The last blocks with the change that the replay reproduces; they show what is left to gain.
     pub changed: VecDeque<ReplayedBlock>,
+    /// The most pairs that it may have.
+    most: usize,
+    /// What its looks have shown.
+    test: ExchangeTest<Named>,
+    /// The number of pairs at the next look.
+    next_look: usize,
+}
+
+impl Trial {
+    /// A trial without any pairs, of at most `most`. `level` is the probability that it finds a change without
+    /// any effect better or worse.
+    pub fn new(level: f64, most: usize) -> Self {
+        Self {
+            pairs: Pairs::default(),
+            adjusted: Pairs::default(),
+            adjusted_of: Vec::new(),
+            cut: Cut::default(),
+            changed: VecDeque::new(),
+            most,
+            test: ExchangeTest::new(level),
+            next_look: FEWEST_PAIRS,
+        }
+    }
+
+    /// Whether the trial can end. It looks at the pairs only where a look is due.
+    pub fn is_settled(&mut self) -> bool {
+        if self.pairs.count() >= self.most {
+            self.end();
+            return true;
+        }
+        if self.pairs.count() < self.next_look {
+            return false;
+        }
+        self.next_look = (self.next_look as f64 * NEXT_LOOK).ceil() as usize;
+        self.look(self.pairs.count() as f64 / self.most as f64);
+        let no_gain = |ratio: PairedEstimate| {
+            ratio.hi / ratio.value <= NARROW || stretched(ratio, MARGIN).lo > WORTH
+        };
+        kept(self).is_some()
+            || worse(self).is_some()
+            || deciding(&self.pairs).is_some_and(|(_, ratio)| no_gain(ratio))
+    }
+
+    /// Takes the last look, at which all of the level may be spent: where the pairs or the time are used up, and not
+    /// where the pairs themselves have ended the trial.
+    pub fn end(&mut self) {
+        self.look(1.0);
+    }
+
+    /// How much of the level is spent: nothing if the change is proven to be better or worse.
+    pub fn spent(&self) -> f64 {
+        self.test.spent()
+    }
+
+    /// Looks at all figures. `part` is the share of the most pairs; the root of it is the share of the level that may
+    /// be spent, so that a large effect is found early.
+    fn look(&mut self, part: f64) {
+        let Some((q, _)) = deciding(&self.pairs) else {
+            return;
+        };
+        let numbers: Vec<usize> = (0..self.pairs.count()).collect();
+        let mut figures = Vec::new();
+        for q in [Some(q), Some(P99).filter(|p99| q > *p99)]
+            .into_iter()
+            .flatten()
+        {
+            let lists = [
+                (
+                    DecidedBy::Measured,
+                    self.pairs.exchanged_ratios(q, &numbers),
+                ),
+                (
+                    DecidedBy::Adjusted,
+                    self.adjusted.exchanged_ratios(q, &self.adjusted_of),
+                ),
+                (DecidedBy::Typical, self.pairs.exchanged_ranks(q, &numbers)),
+            ];
+            figures.extend(lists.into_iter().filter_map(|(by, values)| {
+                let values = values?;
+                Some(Figure {
+                    name: (q, by),
+                    values,
+                })
+            }));
+        }
+        self.test.look(&figures, part.sqrt());
+    }
+
+    /// The ratio of a figure.
+    fn ratio(&self, (q, by): Named) -> Option<PairedEstimate> {
+        match by {
+            DecidedBy::Measured => self.pairs.ratio(q),
+            DecidedBy::Adjusted => self.adjusted.ratio(q),
+            DecidedBy::Typical => self.pairs.typical(q),
+        }
+    }
+
+    /// The figures that prove this side, the best first, with their ratios.
+    fn proven(&self, side: Side) -> Vec<(Named, PairedEstimate)> {
+        let mut proven: Vec<_> = (self.test.proven(side).iter())
+            .filter_map(|name| Some((*name, self.ratio(*name)?)))
+            .collect();
+        proven.sort_by(|(a, _), (b, _)| b.0.total_cmp(&a.0).then((a.1 as u8).cmp(&(b.1 as u8))));
+        proven
+    }
 }
 
 /// How many requests do not count, because something held the generator up.
@@ -101,30 +216,6 @@ pub fn deciding(pairs: &Pairs) -> Option<(f64, PairedEstimate)> {
         .find_map(|q| Some((q, pairs.ratio(q)?)))
 }
 
-/// Whether the trial can end, because more pairs would not change the outcome.
-pub fn is_settled(pairs: &Pairs) -> bool {
-    if pairs.count() < FEWEST_PAIRS {
-        return false;
-    }
-    deciding(pairs).is_some_and(|(q, ratio)| {
-        let is_narrow = ratio.hi / ratio.value <= NARROW;
-        let far = stretched(ratio, MARGIN);
-        is_narrow
-            || is_clear(far) && (far.lo > WORTH || is_no_chance(pairs, q))
-            || !is_clear(ratio) && pairs.typical(q).is_some_and(is_surely_better)
-    })
-}
-
-/// Whether exchanging the blocks of pairs at random rarely gives as large a gain.
-fn is_no_chance(pairs: &Pairs, q: f64) -> bool {
-    pairs.chance(q).is_some_and(|chance| chance <= CHANCE)
-}
-
-/// Whether the interval allows only one outcome.
-fn is_clear(ratio: PairedEstimate) -> bool {
-    ratio.lo > WORTH || (ratio.hi < 1.0 && ratio.value <= WORTH)
-}
-
 /// The ratio with the ends of its interval `by` times as far from the estimate, in logarithms.
 fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
     let end = |end: f64| ratio.value * (end / ratio.value).powf(by);
@@ -135,10 +226,11 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
     }
 }
 
-/// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
+/// The outcome: kept where a figure proves that the change is better, and its ratio is at most [`WORTH`].
 ///
-/// If the latencies of all blocks do not decide, the latencies without disturbances by others may, then those
-/// of a typical pair, and then a lower percentile. None of them may contradict what was measured.
+/// "Better" and "worse" need the same proof ([`ExchangeTest`]). It may come from the latencies of all blocks, from
+/// those without disturbances by others, from a typical pair, or from p99. None of them may contradict what
+/// was measured.
 pub fn judge(trial: &Trial) -> Judgement {
     let mut judgement = judge_pairs(trial);
     if let Some(cut) = trial.cut.told() {
@@ -160,97 +252,79 @@ fn judge_pairs(trial: &Trial) -> Judgement {
             ),
         };
     };
-    let name = format!("p{}", q * 100.0);
-    let shown = format!("{name} {}", told(ratio));
     let instead = match q < DECIDING[0] {
         true => format!(" (too few requests for p{})", DECIDING[0] * 100.0),
         false => String::new(),
     };
-    let gains = ratio.hi < 1.0 && ratio.value <= WORTH;
-    let (outcome, reason) = if gains && is_no_chance(pairs, q) {
-        (FixOutcome::Kept, format!("{shown}{instead}"))
-    } else if ratio.lo > 1.0 {
-        (FixOutcome::Reverted, format!("{shown}: worse{instead}"))
-    } else if ratio.lo > WORTH {
-        let why = format!("{shown}: less than 5 % better, if at all{instead}");
-        (FixOutcome::Reverted, why)
-    } else if ratio.hi < 1.0 && ratio.value > WORTH {
-        let why = format!("{shown}: better, but by less than 5 %{instead}");
-        (FixOutcome::Reverted, why)
-    } else if let Some(clear) = second_look(trial, q, ratio) {
-        return clear;
-    } else if gains {
-        let chance = 100.0 * pairs.chance(q).unwrap_or(1.0);
+    if let Some((by, clear)) = kept(trial) {
+        return decided(FixOutcome::Kept, (by, clear), (q, ratio), &instead);
+    }
+    if let Some((by, clear)) = worse(trial) {
+        let ending = format!(": worse{instead}");
+        return decided(FixOutcome::Reverted, (by, clear), (q, ratio), &ending);
+    }
+    let shown = format!("p{} {}", q * 100.0, told(ratio));
+    let is_better = !trial.test.proven(Side::Better).is_empty();
+    let (outcome, why) = if ratio.lo > WORTH {
+        (FixOutcome::Reverted, "less than 5 % better, if at all")
+    } else if is_better && ratio.hi < 1.0 && ratio.value > WORTH {
+        (FixOutcome::Reverted, "better, but by less than 5 %")
+    } else if ratio.hi < 1.0 && ratio.value <= WORTH {
         let why =
-            format!("{shown}, but chance alone gives this in {chance:.0} % of cases{instead}");
+            "chance alone gives this too often to keep it: a longer --fix-budget decides more";
         (FixOutcome::Inconclusive, why)
     } else {
-        let why = format!("{shown}: the interval includes both a gain of 5 % and no gain{instead}");
+        let why = "the interval includes both a gain of 5 % and no gain";
         (FixOutcome::Inconclusive, why)
     };
     Judgement {
         outcome,
         decided: Some((q, DecidedBy::Measured)),
-        reason,
+        reason: format!("{shown}: {why}{instead}"),
     }
 }
 
-/// The second looks, for when the latencies of all blocks do not decide.
-fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
-    clear_without_others(&trial.adjusted, q, undecided)
-        .or_else(|| better_in_most_pairs(&trial.pairs, q, undecided))
-        .or_else(|| surely_better_below(trial, q, undecided))
-        .or_else(|| surely_worse_below(&trial.pairs, q, undecided))
-}
-
-/// If noise makes the interval too wide, a replay of both conditions without disturbances by others may be
-/// clear. A second look must be clearer than the first.
-fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
-    let ratio = adjusted.ratio(q)?;
-    let stretched = stretched(ratio, MARGIN);
-    let outcome = if stretched.lo > WORTH {
-        FixOutcome::Reverted
-    } else if is_surely_better(ratio) && undecided.value <= 1.0 && is_no_chance(adjusted, q) {
-        FixOutcome::Kept
-    } else {
-        return None;
+/// A judgement by a figure, where p99.9 over all blocks may be undecided.
+fn decided(
+    outcome: FixOutcome,
+    (by, clear): (Named, PairedEstimate),
+    (q, all): (f64, PairedEstimate),
+    ending: &str,
+) -> Judgement {
+    let within = match by.1 {
+        DecidedBy::Measured => "",
+        DecidedBy::Adjusted => " without what others did to the CPUs",
+        DecidedBy::Typical => " in a typical pair",
     };
-    Some(Judgement {
+    let besides = match by {
+        (at, DecidedBy::Measured) if at == q => String::new(),
+        (at, _) if at == q => format!("; over all blocks it is not decided ({})", told(all)),
+        _ => format!("; p{} is not decided ({})", q * 100.0, told(all)),
+    };
+    Judgement {
         outcome,
-        decided: Some((q, DecidedBy::Adjusted)),
-        reason: format!(
-            "p{} {} without what others did to the CPUs; as measured, it is not decided ({})",
-            q * 100.0,
-            told(ratio),
-            told(undecided)
-        ),
-    })
+        decided: Some(by),
+        reason: format!("p{} {}{within}{ending}{besides}", by.0 * 100.0, told(clear)),
+    }
 }
 
-/// Whether the change is better, clearly enough for a second look.
-fn is_surely_better(ratio: PairedEstimate) -> bool {
-    ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0
+/// The figure that keeps the change: proven to be better, by 5 % or more.
+fn kept(trial: &Trial) -> Option<(Named, PairedEstimate)> {
+    let (q, all) = deciding(&trial.pairs)?;
+    let typical = trial.pairs.typical(q);
+    let harm = worse(trial).map_or(0.0, |((at, _), _)| at);
+    let may_decide = |(at, by): Named| {
+        let is_refuted =
+            at < harm || at < q && speaks_against(all) && typical.is_none_or(speaks_against);
+        let measured = || trial.pairs.ratio(at);
+        // without what others did it must not be better only
+        let is_measured_too =
+            by != DecidedBy::Adjusted || measured().is_some_and(|ratio| ratio.value <= 1.0);
+        !is_refuted && is_measured_too
+    };
+    let mut proven = trial.proven(Side::Better).into_iter();
+    proven.find(|(by, ratio)| ratio.hi < 1.0 && ratio.value <= WORTH && may_decide(*by))
 }
-
-/// If bursts in a few blocks dominate the quantile over all blocks, the change may be clearly better in a
-/// typical pair. A second look must be clearer than the first.
-fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
-    let ratio = pairs.typical(q).filter(|ratio| is_surely_better(*ratio))?;
-    Some(Judgement {
-        outcome: FixOutcome::Kept,
-        decided: Some((q, DecidedBy::Typical)),
-        reason: format!(
-            "p{} {} in a typical pair; over all blocks it is not decided ({})",
-            q * 100.0,
-            told(ratio),
-            told(undecided)
-        ),
-    })
-}
-
-/// The percentile that decides if p99.9 does not: a few stalls of the machine make the interval of p99.9
-/// wide.
-const P99: f64 = 0.99;
 
 /// Whether an undecided percentile speaks against the change: it does if no gain is in the inner half of its
 /// interval. A few stalls of the machine in either condition make it "better" or "worse" by any factor, and an
@@ -259,63 +333,18 @@ fn speaks_against(undecided: PairedEstimate) -> bool {
     stretched(undecided, 0.5).lo > 1.0
 }
 
-/// If p99.9 is undecided and does not speak against the change, a clear gain at p99 keeps it: as measured,
-/// without what others did to the CPUs, or in a typical pair. A second look must be clearer than the first.
-fn surely_better_below(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
-    let pairs = &trial.pairs;
-    let measured = pairs.ratio(P99).filter(|_| q > P99)?;
-    if speaks_against(undecided) && pairs.typical(q).is_none_or(speaks_against) {
-        return None;
-    }
-    let is_kept_by =
-        |pairs: &Pairs, ratio: PairedEstimate| is_surely_better(ratio) && is_no_chance(pairs, P99);
-    let kept = |ratio, by, within: &str| Judgement {
-        outcome: FixOutcome::Kept,
-        decided: Some((P99, by)),
-        reason: format!(
-            "p99 {}{within}; p99.9 is not decided ({})",
-            told(ratio),
-            told(undecided)
-        ),
-    };
-    if is_kept_by(pairs, measured) {
-        return Some(kept(measured, DecidedBy::Measured, ""));
-    }
-    let adjusted = trial.adjusted.ratio(P99);
-    let adjusted = adjusted.filter(|ratio| is_kept_by(&trial.adjusted, *ratio));
-    match adjusted {
-        Some(ratio) if measured.value <= 1.0 => Some(kept(
-            ratio,
-            DecidedBy::Adjusted,
-            " without what others did to the CPUs",
-        )),
-        _ => better_in_most_pairs(pairs, P99, measured),
-    }
-}
-
-/// If p99.9 is undecided and does not speak for the change, a clear loss at p99, over all blocks or in a
-/// typical pair, ends the trial.
-fn surely_worse_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+/// The figure that ends the trial: proven to be worse.
+fn worse(trial: &Trial) -> Option<(Named, PairedEstimate)> {
+    let (q, all) = deciding(&trial.pairs)?;
     let speaks_for = |ratio: PairedEstimate| ratio.value <= 1.0;
-    if q <= P99 || speaks_for(undecided) || pairs.typical(q).is_some_and(speaks_for) {
-        return None;
-    }
-    let is_worse = |ratio: &PairedEstimate| stretched(*ratio, MARGIN).lo > 1.0;
-    let in_all = || Some((pairs.ratio(P99).filter(is_worse)?, DecidedBy::Measured, ""));
-    let in_most = || {
-        let ratio = pairs.typical(P99).filter(is_worse)?;
-        Some((ratio, DecidedBy::Typical, " in a typical pair"))
+    let may_decide = |(at, by): Named| {
+        let is_refuted =
+            at < q && (speaks_for(all) || trial.pairs.typical(q).is_some_and(speaks_for));
+        let is_measured_too = by != DecidedBy::Adjusted || !speaks_for(all);
+        !is_refuted && is_measured_too
     };
-    let (ratio, by, within) = in_all().or_else(in_most)?;
-    Some(Judgement {
-        outcome: FixOutcome::Reverted,
-        decided: Some((P99, by)),
-        reason: format!(
-            "p99 {}{within}: worse; p99.9 is not decided ({})",
-            told(ratio),
-            told(undecided)
-        ),
-    })
+    let mut proven = trial.proven(Side::Worse).into_iter();
+    proven.find(|(by, ratio)| ratio.lo > 1.0 && may_decide(*by))
 }
 
 fn told(ratio: PairedEstimate) -> String {
@@ -356,5 +385,7 @@ pub const fn estimate(of: PairedEstimate) -> Ratio {
     }
 }
 
+#[cfg(test)]
+mod table;
 #[cfg(test)]
 mod tests;

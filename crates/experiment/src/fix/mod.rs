@@ -13,6 +13,7 @@ pub mod export;
 mod factorial;
 mod generated;
 mod kept;
+mod level;
 mod live;
 mod load;
 mod session;

@@ -14,6 +14,7 @@ use super::consent::Consent;
 use super::decide::{self, Judgement, Trial};
 use super::export::Winner;
 use super::kept::{self, Left};
+use super::level::{self, Level};
 use super::trial::Bench;
 use super::{Asked, Setting};
 use crate::changes::{Held, NotApplied};
@@ -33,6 +34,7 @@ pub struct Session<'a, 'r> {
     winners: Vec<Held>,
     exported: Vec<Winner>,
     left: Vec<Left>,
+    level: Level,
 }
 
 impl<'a, 'r> Session<'a, 'r> {
@@ -47,6 +49,7 @@ impl<'a, 'r> Session<'a, 'r> {
             winners: Vec::new(),
             exported: Vec::new(),
             left: Vec::new(),
+            level: Level::full(),
         }
     }
 
@@ -67,7 +70,9 @@ impl<'a, 'r> Session<'a, 'r> {
                 many => format!("{many} mitigations"),
             },
             self.left().as_secs_f64(),
-            self.bench.shortest().as_secs_f64(),
+            self.bench
+                .takes(level::fewest_pairs(self.level_for(names.len())))
+                .as_secs_f64(),
             names.join(", ")
         ));
         let is_even = self.control()?;
@@ -121,8 +126,8 @@ impl<'a, 'r> Session<'a, 'r> {
     /// Measures pairs with nothing changed; returns whether they show no gain, as they should.
     fn control(&mut self) -> Result<bool, Failure> {
         self.setting.say.step("trying the control");
-        let at_most = self.share().min(self.bench.shortest() * 2);
-        let trial = match self.bench.pairs(CONTROL, None, at_most) {
+        let at_most = self.share().min(self.bench.takes(2 * decide::FEWEST_PAIRS));
+        let trial = match self.bench.pairs(CONTROL, None, (level::ALL, at_most)) {
             Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
             // the control applies nothing, so this does not happen
@@ -151,7 +156,9 @@ impl<'a, 'r> Session<'a, 'r> {
         (number, all): (usize, usize),
     ) -> Result<(Fix, Vec<ReplayedBlock>), Failure> {
         let not_tried = |reason: &str| Ok((untried(candidate, reason), Vec::new()));
-        if self.left() < self.bench.shortest() {
+        let level = self.level_for(all - number + 1);
+        let has_time = || self.left() >= self.bench.takes(level::fewest_pairs(level));
+        if !level::can_prove(level) || !has_time() {
             return not_tried("not tried: the budget was already spent (--fix-budget)");
         }
         let mitigation = candidate.mitigation;
@@ -159,7 +166,11 @@ impl<'a, 'r> Session<'a, 'r> {
             return not_tried("not tried, since you said no");
         }
         let name = format!("{} ({number} of {all})", mitigation.is.name);
-        let tried = self.bench.pairs(&name, Some(mitigation), self.share());
+        let at_most = match self.level.is_all(level) {
+            true => self.left(),
+            false => self.share(),
+        };
+        let tried = self.bench.pairs(&name, Some(mitigation), (level, at_most));
         let trial: Trial = match tried {
             Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
@@ -171,6 +182,7 @@ impl<'a, 'r> Session<'a, 'r> {
                 return Ok((fix, Vec::new()));
             }
         };
+        self.level.spend(&trial);
         let judgement = decide::judge(&trial);
         let mut fix = self.seen(&trial, &judgement, untried(candidate, ""));
         if judgement.outcome == FixOutcome::Kept
@@ -264,6 +276,11 @@ impl<'a, 'r> Session<'a, 'r> {
 
     fn left(&self) -> Duration {
         self.bench.ends.saturating_duration_since(Instant::now())
+    }
+
+    /// The level of the next trial, with so many candidates.
+    fn level_for(&self, candidates: usize) -> f64 {
+        self.level.next(candidates, self.bench.room(self.left()))
     }
 
     fn share(&self) -> Duration {

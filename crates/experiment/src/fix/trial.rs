@@ -13,6 +13,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::fix::Ratio;
 
 use super::decide::{self, Trial};
+use super::level;
 use super::load::{Load, Seen, interrupted};
 use crate::changes::{Changes, NotApplied};
 
@@ -60,12 +61,18 @@ impl Bench<'_> {
         2 * self.block_takes()
     }
 
-    /// The length of a trial with the fewest pairs.
-    pub fn shortest(&self) -> Duration {
-        self.pair_takes() * decide::FEWEST_PAIRS as u32
+    /// The length of a trial of so many pairs.
+    pub fn takes(&self, pairs: usize) -> Duration {
+        self.pair_takes() * pairs as u32
     }
 
-    /// Pairs without and with `change` (`None`: the control), for `at_most`.
+    /// How many pairs this time has room for.
+    pub fn room(&self, time: Duration) -> usize {
+        (time.as_secs_f64() / self.pair_takes().as_secs_f64()) as usize
+    }
+
+    /// Pairs without and with `change` (`None`: the control), for `at_most`, or longer where the fewest pairs that can
+    /// prove anything at this `level` take longer.
     ///
     /// # Errors
     /// [`NotApplied`]; the change is put back then, too.
@@ -73,17 +80,18 @@ impl Bench<'_> {
         &mut self,
         name: &str,
         change: Option<&'static Mitigation>,
-        at_most: Duration,
+        (level, at_most): (f64, Duration),
     ) -> Result<Trial, NotApplied> {
-        let most = (at_most.as_secs_f64() / self.pair_takes().as_secs_f64()) as usize;
-        let most = most.clamp(decide::FEWEST_PAIRS, MOST_PAIRS);
+        let fewest = level::fewest_pairs(level);
+        let most = self.room(at_most).min(MOST_PAIRS).max(fewest);
         let bar = self.bar(name, most, "pairs");
-        let ends = Instant::now() + at_most.max(self.shortest());
+        let ends = Instant::now() + at_most.max(self.takes(fewest));
         let noise = untouched(change.map_or(&[], |change| change.is.treats));
-        let mut trial = Trial::default();
-        while trial.pairs.count() < most && !decide::is_settled(&trial.pairs) {
-            let is_enough = trial.pairs.count() >= decide::FEWEST_PAIRS;
+        let mut trial = Trial::new(level, most);
+        while !trial.is_settled() {
+            let is_enough = trial.pairs.count() >= fewest;
             if is_enough && Instant::now() + self.pair_takes() > ends {
+                trial.end();
                 break;
             }
             let number = trial.pairs.count() as u64;
@@ -114,6 +122,7 @@ impl Bench<'_> {
         if let (Some(without), Some(with)) = (&without, &with) {
             let left = |block: &ReplayedBlock| block.sojourns_without(noise);
             trial.adjusted.push(left(without), left(with));
+            trial.adjusted_of.push(trial.pairs.count());
         }
         if let Some(with) = with {
             if trial.changed.len() == MOST_CHANGED {

@@ -175,7 +175,9 @@ pub(crate) fn elimination(result: &RttResult) -> Table {
     let named = |q: &f64| Column::right(quantile_name(*q)).gap(2);
     columns.extend(quantiles.iter().map(named));
     let caption = "What each suspect adds, in µs: the difference of two rows at each percentile, \
-                   below it the range between the ends of their intervals";
+                   below it the range between the ends of their intervals. The slowest round trips of two \
+                   rows are slow for reasons of their own, so these differences are no parts of one round \
+                   trip and do not add up";
     let mut table = Table::new(caption, columns);
     for one in &result.elimination {
         let each = size_and_conns(one.size_bytes, one.conns);

@@ -1,7 +1,7 @@
 //! Round trips as tables.
 
 use taillab_experiment::round_trips::label;
-use taillab_model::rtt::{RttBursts, RttCounts, RttOpenLoop, RttRow};
+use taillab_model::rtt::{RttBursts, RttCounts, RttOpenLoop, RttRow, mean_without_extremes};
 use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
 use taillab_report::figures::{self, count, counted, percent, quantile_name};
 use taillab_report::latency;
@@ -32,7 +32,8 @@ pub(crate) fn quantiles(report: &RttReport<'_>, quantiles: &[f64]) -> Table {
     columns.push(Column::right("max").gap(2));
     columns.push(Column::right("÷ p50").ink(Ink::Title).gap(2));
     let caption = "Round trips in µs, all runs together, below each its 95 % interval; the last \
-                   column is the slowest divided by the median";
+                   column is the slowest divided by the median, each as the mean of the runs without the \
+                   extremes";
     let mut table = Table::new(caption, columns);
     for row in &report.result.rows {
         let mut cells = vec![name(label(row))];
@@ -83,13 +84,15 @@ pub(crate) fn one(row: &RttRow) -> Table {
         let mut of_runs: Vec<Nanos> =
             (row.runs.iter().filter_map(|run| run.rtt.quantile(q))).collect();
         of_runs.sort_unstable();
+        // a run that lacks it for its bursts may be the slowest
+        let slowest = of_runs.last().filter(|_| of_runs.len() == row.runs.len());
         let trimmed = row.trimmed.iter().find(|x| x.q == q);
         table.row([
             name(quantile_name(q)),
             quantile(row, q).ink(Ink::Title),
             known(trimmed.and_then(|x| x.mean_ns).map(micros)),
             known(of_runs.first().copied().map(micros)),
-            known(of_runs.last().copied().map(micros)),
+            known(slowest.copied().map(micros)),
         ]);
     }
     let mut worst: Vec<Nanos> = row.runs.iter().filter_map(|run| run.rtt.max).collect();
@@ -97,7 +100,7 @@ pub(crate) fn one(row: &RttRow) -> Table {
     table.row([
         name("max"),
         known(row.rtt.max.map(micros)).ink(Ink::Title),
-        known(None),
+        known(mean_without_extremes(worst.clone()).map(micros)),
         known(worst.first().copied().map(micros)),
         known(worst.last().copied().map(micros)),
     ]);

@@ -9,8 +9,9 @@ use crate::server::{foremost, verdict_word};
 use crate::table::{Cell, Column, Table, known, name};
 use crate::text::{Ink, Style};
 
-/// Loads that differ by more than this share are remarked on.
-const OTHER_LOAD: f64 = 0.1;
+/// Loads that differ by more than this share are remarked on. At 80 % of the capacity, 2 % more load makes a queue
+/// 10 % longer.
+const OTHER_LOAD: f64 = 0.02;
 
 /// Both results, the percentiles with their ratio, and what it says.
 pub fn render(comparison: &Comparison, style: Style) -> String {
@@ -66,8 +67,8 @@ fn other_load(comparison: &Comparison) -> Option<String> {
     let differs = (after - before).abs() > OTHER_LOAD * before;
     differs.then(|| {
         format!(
-            "the loads differ, {}/s and {}/s, which changes the latency by itself: measure both \
-             with the same -R",
+            "the loads differ, {}/s and {}/s, which changes the latency by itself (with -u, each \
+             follows the capacity that it finds): measure both with the same -R",
             rate(before),
             rate(after)
         )
@@ -127,7 +128,21 @@ fn said(comparison: &Comparison, valid: bool) -> Vec<(Ink, String)> {
     let there = sentences
         .into_iter()
         .filter(|(_, _, names)| !names.is_empty());
-    there
+    let mut said: Vec<(Ink, String)> = there
         .map(|(ink, text, names)| (ink, format!("{text}{names}.")))
-        .collect()
+        .collect();
+    let one_each = match comparison.after.command.as_str() {
+        "run" => {
+            "These are two single runs. One start of a server differs from the next, and one hour of \
+             the machine from another; the intervals, each of one run, do not say by how much. Start \
+             each several times, in turn, before you believe a small difference."
+        }
+        _ => {
+            "These are two single measurements. One hour differs from another, and one start of the \
+             server from the next; the intervals do not say by how much. Measure each several times, \
+             in turn, before you believe a small difference."
+        }
+    };
+    said.push((Ink::Quiet, one_each.to_owned()));
+    said
 }

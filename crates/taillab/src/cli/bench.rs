@@ -31,7 +31,8 @@ pub enum BenchCommand {
 /// For each kind, a built-in server runs under Poisson load in the testbed of `taillab run`, in
 /// pairs of blocks with the same arrivals, with and without the disturbance. The truth is how much
 /// longer the client waited with it. The time that the ledger charges to the right cause and culprit
-/// must match that within 10 %. With -o every block is kept.
+/// must match that within 10 %, for certain: pairs are added until that is decided. With -o every block is
+/// kept.
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
@@ -47,9 +48,12 @@ pub struct CausesArgs {
     /// Also compare the forecasts without the cause with the measurement without it
     #[arg(long)]
     pub fix_check: bool,
-    /// Pairs of blocks, with and without the cause
+    /// Pairs of blocks, with and without the cause; half as many again, where these do not decide
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = count::<u32>)]
     pub pairs: u32,
+    /// No more pairs than this [default: four times --pairs]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    pub most_pairs: Option<u32>,
     /// The server's CPU
     #[arg(short = 'C', long, value_name = "CPU", default_value_t = 0)]
     pub server_cpu: u32,
@@ -61,7 +65,7 @@ pub struct CausesArgs {
         long,
         value_name = "DIR",
         value_hint = ValueHint::DirPath,
-        conflicts_with_all = ["duration", "utilization", "pairs", "server_cpu", "client_cpu"]
+        conflicts_with_all = ["duration", "utilization", "pairs", "most_pairs", "server_cpu", "client_cpu"]
     )]
     pub again: Option<PathBuf>,
     /// Save the result in this new directory: recordings, truths and the verdicts [default: it is

@@ -20,8 +20,9 @@ const HELP: &str = "Examples:\n  \
 ///
 /// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Compares the
 /// sojourn in the server, of all requests; where one is of load, the client's response time. Two
-/// measurements one after the other also differ because the machine changes; `taillab run --fix` measures
-/// in pairs instead.
+/// measurements one after the other also differ because the machine changes, and one start of a server
+/// differs from the next: the intervals, each of one measurement, do not contain that. `taillab run --fix`
+/// measures in pairs instead.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct CompareArgs {

@@ -68,7 +68,8 @@ fn injected_causes_are_charged_for_what_they_cost() {
         let before = Machine::now();
         let out = place.path().join(attempt.to_string());
         let mut args = kinds.to_vec();
-        args.extend(["-d", "600ms", "--pairs", "5", "-o", out.to_str().unwrap()]);
+        args.extend(["-d", "600ms", "--pairs", "5", "--most-pairs", "5"]);
+        args.extend(["-o", out.to_str().unwrap()]);
         let (exit, result) = bench(&args);
         assert!(matches!(exit, Some(0 | 3 | 4)), "{exit:?}");
         before.assert_unchanged();
@@ -113,6 +114,7 @@ fn wrong_command_lines_are_refused() {
         (&["slow", "-u", "99%"], "between 5 % and 90 %"),
         (&["slow", "-d", "1ms"], "500 ms"),
         (&["slow", "--pairs", "4"], "5 pairs"),
+        (&["slow", "--most-pairs", "7"], "at least --pairs"),
     ] {
         let output = taillab()
             .args(["bench", "causes"])

@@ -10,7 +10,7 @@ use taillab_analysis::{
 };
 use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::explanation::{Cause, Culprit, Prediction};
-use taillab_model::{Monotonic, Nanos, Recording, quantile_rank};
+use taillab_model::{Monotonic, Nanos, Quantile, Recording, quantile_rank};
 
 use super::criteria::MOST_CONTAMINATED;
 use super::kind::{BaseServer, Oracle, Promise};
@@ -98,6 +98,8 @@ pub struct Block {
     pub costs_ns: Vec<f64>,
     /// The sojourns in the server, in order of length.
     pub sojourns: Vec<Nanos>,
+    /// Their percentiles, with intervals that allow for correlation.
+    pub measured: Vec<Quantile>,
     /// Forecasts of the sojourns without a cause.
     pub predictions: Vec<Prediction>,
 }
@@ -177,7 +179,9 @@ impl Block {
             }
         });
         block.costs_ns = costs_ns;
-        block.predictions = analysis.finish(0)?.server.predictions;
+        let server = analysis.finish(0)?.server;
+        block.measured = server.measured.sojourn.quantiles;
+        block.predictions = server.predictions;
         block.sojourns.sort_unstable();
         block.truth = truth;
         Ok(block)
@@ -215,6 +219,11 @@ impl Block {
     pub fn sojourn(&self, q: f64) -> Nanos {
         let rank = quantile_rank(self.sojourns.len() as u64, q) as usize;
         self.sojourns.get(rank).copied().unwrap_or(Nanos::ZERO)
+    }
+
+    /// The same quantile with its interval; `None` where there is no such.
+    pub fn measured_at(&self, q: f64) -> Option<Quantile> {
+        self.measured.iter().find(|it| it.q == q).copied()
     }
 
     /// The forecast for this promise, if there is one. Other threads may do what was injected and still

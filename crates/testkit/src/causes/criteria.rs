@@ -7,8 +7,10 @@ use taillab_model::explanation::Cause;
 pub(super) const CHARGE_TOLERANCE: f64 = 0.10;
 /// How far a forecast may be from what is then measured, on either side, as a share of it.
 pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
-/// An interval that reaches farther than this from its estimate is inconclusive.
-pub(super) const MOST_UNCERTAIN: f64 = 0.25;
+/// Intervals of forecasts are of 95 %. Fewer than this share of those that contain what is then measured fails.
+pub(super) const INTERVALS_HOLD: f64 = 0.90;
+/// More than this share must contain it for certain.
+pub(super) const INTERVALS_HOLD_AT_LEAST: f64 = 0.50;
 /// The largest share of an undisturbed server's excess that may be charged to one of [`IMPOSSIBLE`].
 pub(super) const IMPOSSIBLE_TOLERANCE: f64 = 0.05;
 /// The largest correlation of the charges with a truth that is shifted in time.

@@ -17,7 +17,7 @@ mod setup;
 pub use self::block::{BadRecording, Block, BlockTruth, Charge, ClientBlock, RequestCharge};
 pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
-pub use self::judge::{Criterion, Verdict};
+pub use self::judge::{Criterion, Verdict, look_after};
 pub use self::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Promise};
 pub use self::pair::{Pair, PairResult, SourceResult};
 pub use self::result::{BenchResult, ByRequest, Injected, KindResult, Measured};

@@ -125,23 +125,9 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
     warnings
 }
 
-/// About how many requests the quantile needs, rounded up to two digits: the correlation
-/// of this sample is taken to be that of a longer one.
+/// How many requests the quantile needs, rounded up to two digits.
 fn needed(sample: &Sample, q: f64) -> u64 {
-    /// Student's factor for 31 degrees of freedom.
-    const STUDENT: f64 = 2.04;
-    let independent = quantile_need(q);
-    let n = sample.pooled().count() as f64;
-    let inflated = sample
-        .pooled()
-        .quantile_ns(q)
-        .and_then(|x| sample.share_above(x))
-        .filter(|share| share.standard_error.is_finite())
-        .map_or(0.0, |share| {
-            let half = STUDENT * share.standard_error / (1.0 - q);
-            n * half * half
-        });
-    two_digits_up(independent.max(inflated.ceil() as u64))
+    two_digits_up(quantile_need(q).max(sample.needed(q).ceil() as u64))
 }
 
 /// The largest of `parts` independent sojourns.

@@ -83,7 +83,8 @@ pub fn simulate(
             Ok::<_, Failure>(all)
         })
     })?;
-    let sample = Sample::new(batches.into_iter().map(|(_, batch)| batch).collect());
+    let batches = batches.into_iter().map(|(_, batch)| batch);
+    let sample = Sample::new(batches.collect(), simulation.clustering());
     Ok((sample.pooled().count() > 0).then(|| sample.distribution()))
 }
 

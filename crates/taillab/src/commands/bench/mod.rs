@@ -26,6 +26,7 @@ use taillab_model::Nanos;
 use taillab_report::json;
 use taillab_testkit::causes::{
     BaseServer, BenchOptions, BenchResult, Block, CauseKind, KindResult, Measured, Pair, Setup,
+    Verdict, look_after,
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
@@ -117,6 +118,12 @@ impl<'a> Bench<'a> {
                 "at least {MIN_PAIRS} pairs are needed: fewer give no interval"
             )));
         }
+        if args.most_pairs.is_some_and(|most| most < args.pairs) {
+            return Err(Failure::usage(format!(
+                "--most-pairs must be at least --pairs, which is {}",
+                args.pairs
+            )));
+        }
         // a forecast is judged by the median of its pairs
         let is_forecast = args.fix_check && args.again.is_none();
         if is_forecast && (args.pairs as usize) < FEWEST_FOR_MEDIAN {
@@ -201,35 +208,53 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All pairs of a kind, each with its own arrivals; [`Exit::Unsupported`] where it is impossible here.
+    /// All pairs of a kind, until they decide what it is charged, or there are as many as asked for;
+    /// [`Exit::Unsupported`] where it is impossible here.
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, Failure> {
-        let without = setup.without();
+        let first = self.args.pairs as usize;
+        let most = self.args.most_pairs.unwrap_or(4 * self.args.pairs) as usize;
         let mut pairs = Vec::new();
-        for pair in 0..self.args.pairs {
-            let asked = BenchOptions {
-                seed: self.asked.seed + i64::from(pair),
-                ..self.asked.clone()
-            };
-            let block = |setup, name: &str| {
-                let place = block_name(setup, pair, name);
-                self.block(setup, calibrated, &asked, &place)
-            };
-            let with_first = changed_first(self.order, u64::from(pair));
-            let (with, without) = if with_first {
-                let with = block(setup, "with")?;
-                (with, block(&without, "without")?)
-            } else {
-                let without = block(&without, "without")?;
-                (block(setup, "with")?, without)
-            };
-            // in a later pair, this is chance: it counts like the others
-            if pairs.is_empty() && setup.disturbs() && with.truth.injected.intervals.is_empty() {
-                let why = "the injection had no effect on this machine: it held nothing back";
-                return Err(Failure::new(Exit::Unsupported, why));
+        loop {
+            let wanted = look_after(first, pairs.len(), most);
+            if wanted == pairs.len() {
+                return Ok(pairs);
             }
-            pairs.push(Pair { with, without });
+            while pairs.len() < wanted {
+                let pair = self.pair(setup, calibrated, pairs.len() as u32)?;
+                // in a later pair, this is chance: it counts like the others
+                let nothing = pair.with.truth.injected.intervals.is_empty();
+                if pairs.is_empty() && setup.disturbs() && nothing {
+                    let why = "the injection had no effect on this machine: it held nothing back";
+                    return Err(Failure::new(Exit::Unsupported, why));
+                }
+                pairs.push(pair);
+            }
+            // forecasts of far percentiles would always need more
+            if Measured::judge(setup, &pairs, None).verdict != Verdict::Inconclusive {
+                return Ok(pairs);
+            }
         }
-        Ok(pairs)
+    }
+
+    /// The pair with this number, which has its own arrivals.
+    fn pair(&self, setup: &Setup, calibrated: &Calibrated, pair: u32) -> Result<Pair, Failure> {
+        let without = setup.without();
+        let asked = BenchOptions {
+            seed: self.asked.seed + i64::from(pair),
+            ..self.asked.clone()
+        };
+        let block = |setup, name: &str| {
+            let place = block_name(setup, pair, name);
+            self.block(setup, calibrated, &asked, &place)
+        };
+        if changed_first(self.order, u64::from(pair)) {
+            let with = block(setup, "with")?;
+            let without = block(&without, "without")?;
+            return Ok(Pair { with, without });
+        }
+        let without = block(&without, "without")?;
+        let with = block(setup, "with")?;
+        Ok(Pair { with, without })
     }
 
     /// One block, saved under `place` if asked to.

@@ -247,9 +247,13 @@ impl Steps {
             .is_some_and(|step| client_failed(&step.verdict, q))
     }
 
-    /// Removes the last step: a longer measurement replaces it.
-    pub fn replace_last(&mut self) {
-        self.steps.pop();
+    /// Removes the step at this rate: a longer measurement replaces it.
+    pub fn replace(&mut self, rate_per_s: f64) {
+        let is_other = |step: &LoadStep| {
+            let off = step.load.target_rate_per_s / rate_per_s - 1.0;
+            off.abs() > 1e-9
+        };
+        self.steps.retain(is_other);
     }
 }
 

@@ -88,7 +88,7 @@ fn measure(
     ));
     let measured = planned.measure(context, &work.shape)?;
     if trial.earlier > 0 {
-        steps.replace_last();
+        steps.replace(trial.rate_per_s);
     }
     let step = steps.push(planned, &measured, Some(work.objective));
     if step.partial {

@@ -153,10 +153,10 @@ fn evaluated(measure: Measure, rows: &[RttRow]) -> Option<f64> {
     };
     match measure {
         Measure::QuantileUs(q) => longest(&|row| row.rtt.quantile(q).map(us)),
-        Measure::WorstUs => longest(&|row| row.rtt.max.map(us)),
+        Measure::WorstUs => longest(&|row| row.slowest().map(us)),
         Measure::WorstToMedian => longest(&|row| row.worst_to_median),
         Measure::LastToFirst(q) => ratio(&|row| row.rtt.quantile(q).map(us)),
-        Measure::WorstLastToFirst => ratio(&|row| row.rtt.max.map(us)),
+        Measure::WorstLastToFirst => ratio(&|row| row.slowest().map(us)),
         Measure::InRuns => longest(&|row| Some(row.bursts.as_ref()?.clustering.in_runs_share)),
     }
 }
