@@ -45,6 +45,7 @@ fn requests(n: usize, service_ns: u64) -> Vec<LoadedRequest> {
                     sent: Some(at(sent + 3_000)),
                     received: Some(at(free + 20_000)),
                 },
+                waited: Nanos::ZERO,
             }
         })
         .collect()
@@ -76,6 +77,7 @@ fn facts() -> LoadFacts {
             busy_share: 0.1,
         },
         errors: LoadErrors::default(),
+        clients: None,
     }
 }
 

@@ -147,6 +147,7 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
             received: answered(i).then(|| at(i * GAP_NS + 50_000 + i % 997)),
         },
         wire: WireTimes::default(),
+        waited: Nanos::ZERO,
     };
     let facts = LoadFacts {
         target_rate_per_s: 10_000.0,
@@ -168,6 +169,7 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
             busy_share: 0.1,
         },
         errors: LoadErrors::default(),
+        clients: None,
     };
     summarise(|| (0..requests).map(request), facts)
 }

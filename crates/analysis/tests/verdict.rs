@@ -16,9 +16,10 @@ use taillab_analysis::{
 };
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason,
-    Report, SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict, Withdrawn,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, ClientKind,
+    ClientsSummary, CutBy, CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead,
+    Overload, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict,
+    Withdrawn,
 };
 use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -81,6 +82,7 @@ fn good(analysis: &Analysed) -> Report {
             response_time: spread(10_000_000, 90_000_000),
             service_time: spread(10_000_000, 90_000_000),
             lateness: spread(100, 5_000),
+            clients: None,
             segments: Vec::new(),
             arrivals: ArrivalsVerdict {
                 process: "poisson".into(),
@@ -208,6 +210,31 @@ fn keys(reasons: &[Reason]) -> Vec<&str> {
 
 fn load(report: &mut Report) -> &mut LoadSummary {
     report.load.as_mut().unwrap()
+}
+
+#[test]
+fn clients_with_too_few_connections_are_told_how_many_they_need() {
+    let waited = |share: f64| {
+        let verdict = verdict(|report| {
+            load(report).clients = Some(ClientsSummary {
+                kind: ClientKind::Independent,
+                connections: 100,
+                pipeline: Some(1),
+                waited: (20_000.0 * share) as u64,
+                waited_share: share,
+                wait: None,
+            });
+        });
+        let warnings = verdict.warnings.into_iter();
+        let mut few = warnings.filter(|warning| warning.key == "few_connections");
+        few.next().map(|warning| warning.text)
+    };
+    assert_eq!(waited(0.01), None);
+    let said = waited(0.034).unwrap();
+    assert!(
+        said.contains("3.4") && said.contains("about 340 of them"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -164,6 +164,14 @@ pub fn count<N: FromStr>(text: &str) -> Result<N, String> {
     fitting(text, whole as u64)
 }
 
+/// A limit on a number of things; 0 means none.
+pub fn limit<N: FromStr>(text: &str) -> Result<N, String> {
+    match text.trim() {
+        "0" => fitting(text, 0),
+        _ => count(text),
+    }
+}
+
 /// A number of bytes: `64`, `64K` (65,536) or `8M`.
 pub fn size<N: FromStr>(text: &str) -> Result<N, String> {
     let error = || format!("`{text}` is not a size; write bytes, e.g. 64, 1K or 1472");

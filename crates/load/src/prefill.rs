@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::{Monotonic, Nanos, Operation, Outcome};
 
-use crate::client::{Client, Received};
+use crate::client::{Client, Received, Sending};
 use crate::clock::now;
 use crate::engine::Progress;
 use crate::protocol::Planned;
@@ -163,7 +163,7 @@ impl<'a, C: Client> Exchange<'a, C> {
 
     /// Sends each request once; returns those without an answer.
     fn round(&mut self, todo: Vec<Planned>) -> Result<Vec<Planned>, LoadError> {
-        self.client.begin(0);
+        self.client.begin(0, Sending::Answered { seed: 0 });
         let mut waiting: Vec<Option<Planned>> = Vec::with_capacity(todo.len());
         let mut in_flight = 0;
         let mut last = now();
@@ -212,6 +212,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                 }
                 _ => {}
             }
+            // what waited for a connection
+            while self.client.send_waiting(|_, _| true).is_some() {}
         }
         let unsent = todo[waiting.len()..].iter().copied();
         Ok(waiting.into_iter().flatten().chain(unsent).collect())

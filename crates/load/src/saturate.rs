@@ -7,7 +7,7 @@ use taillab_model::summary::LoadErrors;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
 use crate::LoadError;
-use crate::client::{Client, Received, Traits};
+use crate::client::{Client, Received, Released, Sending, Traits};
 use crate::clock::{now, thread_cpu_time};
 use crate::engine::{Hooks, Progress, SEND_AGAIN, STOP_CHECK, StopReason};
 use crate::protocol::Planned;
@@ -150,7 +150,7 @@ pub(crate) fn saturate_from<C: Client, H: Hooks>(
         });
     }
     let plan = client.planner().plan(PLAN, load.seed);
-    client.begin(0);
+    client.begin(0, Sending::Answered { seed: load.seed });
     let run = Loop {
         flight: Flight::new(plan, client.traits(), load.timeout),
         client,
@@ -482,12 +482,29 @@ impl<C: Client> Loop<'_, C> {
     fn send(&mut self, at: Monotonic) {
         let what = self.flight.planned(self.flight.next());
         match self.client.send(what) {
-            Ok(()) => self.flight.sent(at),
+            // one that waits for a connection is in flight too
+            Ok(_) => self.flight.sent(at),
             Err(why) => {
                 self.refused |= why == NotSent::Refused;
                 self.errors.send_errors += 1;
                 self.flight.not_sent();
                 self.send_from = at + SEND_AGAIN;
+            }
+        }
+    }
+
+    /// Sends the requests that waited for what the last look found.
+    #[inline]
+    fn send_waiting(&mut self) {
+        loop {
+            let flight = &self.flight;
+            let released = self.client.send_waiting(|k, _| flight.waits(k));
+            let Some(Released { k, sent, .. }) = released else {
+                return;
+            };
+            if matches!(sent, Some(Err(_))) {
+                self.errors.send_errors += 1;
+                self.flight.done(k);
             }
         }
     }
@@ -532,6 +549,7 @@ impl<C: Client> Loop<'_, C> {
             Received::Refused => self.refused = true,
             other => other.count(&mut self.errors),
         }
+        self.send_waiting();
         Some(at)
     }
 }

@@ -5,6 +5,7 @@
 #[path = "fuzz/main.rs"]
 mod fuzz;
 mod memcached;
+mod own_queues;
 mod protocols_live;
 mod responder;
 mod sequence;

@@ -4,8 +4,9 @@
 use crate::support;
 use crate::support::streams;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU32;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,14 +14,16 @@ use std::time::Duration;
 
 use streams::{BYTES, Server, client, request, serve};
 use support::ports::free_port;
-use support::run;
+use support::{is_answered, run};
+use taillab_load::protocol::http::Http;
 use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
-    Client, ClosedLoop, EchoWorkload, Endpoint, KernelStamps, LoadError, LoadRun, NoHooks,
-    OpenLoop, Outcome, Progress, StopReason, Waiting, open_loop, saturate,
+    Client, ClosedLoop, EchoWorkload, Endpoint, Habits, KernelStamps, LoadError, LoadRun, NoHooks,
+    OpenLoop, Outcome, Progress, Resource, Sending, StopReason, StreamClient, Waiting, open_loop,
+    saturate,
 };
 use taillab_model::Nanos;
-use taillab_model::summary::LoadErrors;
+use taillab_model::summary::{ClientKind, LoadErrors};
 
 /// So long that a busy test machine does not make an answer late.
 const PATIENT: Nanos = Nanos::from_secs(60);
@@ -164,7 +167,7 @@ fn nasty(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> LoadRun {
     let n: usize = ended.iter().map(|&outcome| count(&result, outcome)).sum();
     assert_eq!(n, result.record.iter().len());
     // the client goes on afterwards
-    client.begin(0);
+    client.begin(0, Sending::Scheduled { seed: 1 });
     result
 }
 
@@ -211,6 +214,61 @@ fn a_server_that_closes_after_each_answer_still_serves() {
     assert!(result.errors.connections_closed > 4);
     assert!(count(&result, Outcome::Done) > 4);
     assert_eq!(result.errors.malformed_responses, 0);
+}
+
+/// Many more requests than a connection every 10 ms could carry: each waits until its connection is open again, and
+/// none is refused.
+#[test]
+fn closed_connections_are_reopened_at_once() {
+    let server = Server::start(|_, mut stream| {
+        let mut request = Vec::new();
+        let mut bytes = [0; 4096];
+        while !request.ends_with(b"\r\n\r\n") {
+            match stream.read(&mut bytes) {
+                Ok(read @ 1..) => request.extend_from_slice(&bytes[..read]),
+                _ => return,
+            }
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        stream.write_all(answer).unwrap();
+    });
+    let sockets = StreamSockets::connect(&server.endpoint(), 4, KernelStamps::NONE).unwrap();
+    let http = Http::new(&Resource::at("localhost", "/")).unwrap();
+    let habits = Habits::independent(NonZeroU32::new(1));
+    let mut client = StreamClient::new(sockets, Box::new(http)).with(habits);
+    let result = run(&mut client, PATIENT, &mut NoHooks);
+    assert_eq!(result.stopped, None);
+    let requests = result.record.iter().len();
+    let answered = result.record.iter().filter(is_answered).count();
+    assert_eq!(answered, requests);
+    let measured = result.record.measured().len();
+    assert!(result.errors.connections_closed as usize >= measured - 4);
+}
+
+/// The server reads once and answers one request, whatever it has read.
+#[test]
+fn a_server_that_answers_one_request_per_read_loses_none() {
+    let server = Server::start(|_, mut stream| {
+        let mut bytes = [0; 64 * BYTES];
+        while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            let first = &bytes[..read.min(BYTES)];
+            if stream.write_all(first).is_err() {
+                return;
+            }
+        }
+    });
+    for kind in [ClientKind::Independent, ClientKind::Pooled] {
+        let habits = Habits {
+            kind,
+            pipeline: NonZeroU32::new(1),
+            reserve: 0,
+        };
+        let mut client = client(&server.endpoint(), 2).with(habits);
+        let result = run(&mut client, PATIENT, &mut NoHooks);
+        all_done(&result);
+        // the schedule is denser than the server
+        assert!(result.record.iter().any(|entry| entry.waited > Nanos::ZERO));
+    }
 }
 
 #[test]

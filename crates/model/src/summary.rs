@@ -3,6 +3,7 @@
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
 //! made from these types: `schemas/report.schema.json`.
 
+mod clients;
 mod cut;
 mod load;
 mod scheduled;
@@ -11,6 +12,7 @@ mod verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::clients::{ClientKind, ClientsSummary, NOTABLE_WAITING_SHARE};
 pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,

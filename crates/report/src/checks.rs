@@ -2,12 +2,13 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, Claim, DeadTime, DispersionAt, Hook, LimitedBy, LoadErrors,
-    LoadSummary, MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer,
-    Overhead, Scheduled, Verdict,
+    ArrivalsReference, Calibration, Claim, ClientsSummary, DeadTime, DispersionAt, Hook, LimitedBy,
+    LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE,
+    Matching, Observer, Overhead, Scheduled, Verdict,
 };
 use taillab_model::{Distribution, MiddleStamps, Nanos};
 
+use crate::clients;
 use crate::document::Document;
 use crate::figures::{
     bytes, count, counted, interval, micros, micros_f64, percent, percent_of, rate, round_length,
@@ -67,6 +68,7 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
             sender(load),
             errors(&load.errors),
         ]);
+        checks.extend(load.clients.as_ref().map(clients_of));
         checks.push(probe(&report.server.overhead));
     }
     checks.extend(report.observer.as_ref().map(observer));
@@ -84,7 +86,12 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let generator = report.generator();
     let loads = report.load.iter();
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
-    checks.extend(loads.flat_map(|load| [arrivals(load, load.duration_ns), sender(load)]));
+    checks.extend(
+        loads
+            .clone()
+            .flat_map(|load| [arrivals(load, load.duration_ns), sender(load)]),
+    );
+    checks.extend(loads.filter_map(|load| load.clients.as_ref().map(clients_of)));
     checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
@@ -324,6 +331,13 @@ fn sender(load: &LoadSummary) -> TrustCheck {
         ),
     ];
     check("sender", State::good_if(is_idle_enough, State::Bad), lines)
+}
+
+/// Who the clients were, and whether requests queued for their connections.
+fn clients_of(of: &ClientsSummary) -> TrustCheck {
+    let lines = [clients::who(of)].into_iter().chain(clients::waits(of));
+    let state = State::good_if(clients::are_enough(of), State::Notable);
+    check("clients", state, lines)
 }
 
 pub(crate) fn errors(errors: &LoadErrors) -> TrustCheck {

@@ -9,7 +9,9 @@ mod dead_time;
 mod objective;
 
 use taillab_model::load_result::Wire;
-use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors, LoadSummary};
+use taillab_model::summary::{
+    ArrivalsVerdict, ClientCost, ClientKind, ClientsSummary, LoadErrors, LoadSummary,
+};
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, WireTimes};
 
 use crate::statistics::{Observations, distribution_of};
@@ -25,6 +27,27 @@ pub struct LoadedRequest {
     pub times: ClientTimes,
     /// The kernel's stamps, where there are any.
     pub wire: WireTimes,
+    /// How long it waited in its client for its connection, before it was sent.
+    pub waited: Nanos,
+}
+
+impl LoadedRequest {
+    /// When the generator came to it: its send, if its connection was free.
+    pub fn turn(&self) -> Monotonic {
+        let sent_ns = self.times.sent.nanos_since_boot();
+        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(self.waited.get()))
+    }
+}
+
+/// How the clients of a load used their connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadClients {
+    /// Who the requests come from.
+    pub kind: ClientKind,
+    /// Connections, or ports of the clients.
+    pub connections: u32,
+    /// The most requests under way on a connection at once; `None` if there is no limit.
+    pub pipeline: Option<u32>,
 }
 
 /// What is known about a load besides its requests.
@@ -40,6 +63,8 @@ pub struct LoadFacts {
     pub client: ClientCost,
     /// What went wrong in the measurement.
     pub errors: LoadErrors,
+    /// How the clients used their connections, where this is known.
+    pub clients: Option<LoadClients>,
 }
 
 /// The analysis of a load.
@@ -89,15 +114,16 @@ where
     I: Iterator<Item = LoadedRequest>,
 {
     let due = span(requests().map(|r| r.times.intended));
-    let sent = span(requests().map(|r| r.times.sent));
+    let turns = span(requests().map(|r| r.turn()));
+    let waited = requests().filter(|r| r.waited > Nanos::ZERO).count() as u64;
     let requests = || requests().filter(&kept);
-    let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
-        requests().filter_map(|r| of(&r.times)).collect()
+    let times = |of: fn(&LoadedRequest) -> Option<Nanos>| -> Vec<Nanos> {
+        requests().filter_map(|r| of(&r)).collect()
     };
     let service = times(service_time);
     let unanswered = (requests().count() - service.len()) as u64;
     let answered = span(requests().filter_map(|r| r.times.received));
-    let growth = growth(&service, answered.rate_per_s());
+    let growth = growth(&times(since_turn), answered.rate_per_s());
     let observe = |times: Vec<Nanos>, unanswered: u64| {
         let mut observed = Observations::of(&times).with_unanswered(unanswered);
         // in a queue that grows, the percentiles are those of this measurement
@@ -117,19 +143,27 @@ where
     drop(observed);
     let (lateness, lateness_curve) = distribution_and_curve(times(lateness), 0);
     let unsupported = Unsupported::of(&response_time, &factors);
+    let clients = facts.clients.map(|clients| {
+        let wait = (waited > 0).then(|| observe(times(|r| Some(r.waited)), 0).distribution());
+        clients_summary(clients, (waited, due.instants), wait)
+    });
     LoadAnalysis {
         summary: LoadSummary {
             target_rate_per_s: facts.target_rate_per_s,
             target_utilization: facts.target_utilization,
-            sent_rate_per_s: sent.rate_per_s(),
+            sent_rate_per_s: turns.rate_per_s(),
             duration_ns: due.length(),
             requests: due.instants,
             response_time,
             service_time,
             lateness,
+            clients,
             segments: Vec::new(),
             arrivals: ArrivalsVerdict {
-                dead_time: dead_time(requests().map(|r| r.times)),
+                dead_time: dead_time(requests().map(|r| ClientTimes {
+                    sent: r.turn(),
+                    ..r.times
+                })),
                 ..facts.arrivals
             },
             client: facts.client,
@@ -161,19 +195,41 @@ pub fn of_closed_loop(service_times: &[Nanos], unanswered: u64) -> (Distribution
     (distribution, evidence)
 }
 
+fn clients_summary(
+    clients: LoadClients,
+    (waited, requests): (u64, u64),
+    wait: Option<Distribution>,
+) -> ClientsSummary {
+    ClientsSummary {
+        kind: clients.kind,
+        connections: clients.connections,
+        pipeline: clients.pipeline,
+        waited,
+        waited_share: waited as f64 / requests.max(1) as f64,
+        wait,
+    }
+}
+
 /// From the intended send to the answer.
-fn response_time(times: &ClientTimes) -> Option<Nanos> {
+fn response_time(request: &LoadedRequest) -> Option<Nanos> {
+    let times = request.times;
     Some(times.received?.saturating_since(times.intended))
 }
 
 /// From the actual send to the answer.
-fn service_time(times: &ClientTimes) -> Option<Nanos> {
+fn service_time(request: &LoadedRequest) -> Option<Nanos> {
+    let times = request.times;
     Some(times.received?.saturating_since(times.sent))
 }
 
-/// From the intended to the actual send.
-fn lateness(times: &ClientTimes) -> Option<Nanos> {
-    Some(times.sent.saturating_since(times.intended))
+/// From when the generator came to it to the answer: the wait for its connection is a part of it.
+fn since_turn(request: &LoadedRequest) -> Option<Nanos> {
+    Some(request.times.received?.saturating_since(request.turn()))
+}
+
+/// From the intended send until the generator came to it.
+fn lateness(request: &LoadedRequest) -> Option<Nanos> {
+    Some(request.turn().saturating_since(request.times.intended))
 }
 
 fn wire<I>(requests: &impl Fn() -> I) -> Option<Wire>
@@ -240,17 +296,18 @@ const FEWEST_IN_A_PART: usize = 100;
 const GROWTH: u64 = 3;
 
 /// Whether the server's queue only grew: even the fastest tenth of the answers took longer in each fifth than in
-/// the one before, and in the last [`GROWTH`] times as long as in the first. Service times show that: a generator
-/// that is the limit sends late, and response times grow because of that.
+/// the one before, and in the last [`GROWTH`] times as long as in the first. The times count from when the generator came
+/// to each request: a generator that is the limit sends late, and response times grow because of that; but requests
+/// that wait for their connections wait for the server.
 ///
 /// A stable queue is often short, whatever its tail, so its p10 is about the same in every part. The p10 of
 /// a growing queue is not.
-fn growth(service: &[Nanos], answered_per_s: f64) -> Option<Growth> {
-    let length = service.len() / PARTS;
+fn growth(times: &[Nanos], answered_per_s: f64) -> Option<Growth> {
+    let length = times.len() / PARTS;
     if length < FEWEST_IN_A_PART {
         return None;
     }
-    let fastest: Vec<Nanos> = service
+    let fastest: Vec<Nanos> = times
         .chunks_exact(length)
         .take(PARTS)
         .map(|part| {

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
     ArrivalsReference, LimitedBy, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
-    MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
+    MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, NOTABLE_WAITING_SHARE,
 };
 
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
@@ -144,6 +144,25 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "give the client a dedicated CPU",
+    },
+    Rule {
+        key: "few_connections",
+        seen: |e| {
+            let clients = e.load?.summary.clients.as_ref()?;
+            (clients.waited_share > NOTABLE_WAITING_SHARE).then(|| {
+                // of many connections, the share that is busy falls with their number
+                let enough = clients.waited_share / NOTABLE_WAITING_SHARE;
+                let enough = (f64::from(clients.connections) * enough).ceil();
+                format!(
+                    "{} of the requests waited in the client for their connections; with about {} of them it \
+                     would be less than {}",
+                    Percent(clients.waited_share),
+                    Count(enough as u64),
+                    Percent(NOTABLE_WAITING_SHARE)
+                )
+            })
+        },
+        remedy: |_| "use more connections (-c), unless your clients have so few; the waits are a part of the response time",
     },
     Rule {
         key: "floor",

@@ -3,6 +3,7 @@
 use taillab_console::exit::Failure;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_load::{Ask, ClosedLoop};
+use taillab_model::summary::ClientKind;
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::server::ServerKind;
@@ -284,6 +285,15 @@ impl Experiment {
             (
                 self.client.reserve == 0 || self.server.transport == Transport::Tcp,
                 "client.reserve is for TCP: datagrams never wait".to_owned(),
+            ),
+            (
+                self.client.reserve == 0 || self.client.kind == ClientKind::Pooled,
+                "client.reserve belongs to a pool: leave it out, or set client.kind to pooled (--clients pooled)"
+                    .to_owned(),
+            ),
+            (
+                self.client.pipeline == 0 || self.server.transport == Transport::Tcp,
+                "client.pipeline is for TCP: datagrams never wait".to_owned(),
             ),
             (
                 self.client.timeout > Nanos::ZERO,

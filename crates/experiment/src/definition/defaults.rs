@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_model::summary::ClientKind;
 use taillab_model::{MiddleStamps, Nanos, Transport};
 use taillab_probe::Disturbances;
 
@@ -14,12 +15,15 @@ use crate::rings::ring_bytes_per_cpu;
 /// Our own program, wherever it is: every user can read it by this name.
 pub const OURSELVES: &str = "/proc/self/exe";
 
-/// Connections of a stream client, which carry the load as long as nothing stalls.
-const STREAM_CONNECTIONS: u16 = 256;
+/// Independent clients over TCP. While fewer than ten requests are in the server on average, fewer than 1 % find their
+/// connection busy; more connections would displace more of the server's caches.
+const STREAM_CLIENTS: u16 = 1024;
+/// Connections of a pool, which carry the load as long as nothing stalls.
+const POOLED_CONNECTIONS: u16 = 256;
 /// Connections that take over in a stall, so that no request waits behind another on its own connection:
 /// their packets could not be matched, and nginx answers such requests much more slowly. With only 256
 /// connections, at 28,000 requests per second, nginx did not recover from a stall.
-const STREAM_RESERVE: u16 = 3840;
+const POOLED_RESERVE: u16 = 3840;
 /// The same if each connection has its own thread in the server.
 const THREADED_RESERVE: u16 = 768;
 /// Sockets of a datagram client; its requests never wait for each other.
@@ -36,10 +40,11 @@ pub(super) struct Choice {
     pub(super) transport: Transport,
     pub(super) protocol: Protocol,
     pub(super) architecture: Option<Architecture>,
+    pub(super) clients: ClientKind,
 }
 
 impl Choice {
-    /// The defaults for a server of this kind.
+    /// The defaults for a server of this kind, with independent clients.
     pub(super) fn of(kind: ServerKind, architecture: Option<Architecture>) -> Self {
         let transport = match kind {
             ServerKind::Memcached => Transport::Udp,
@@ -54,7 +59,29 @@ impl Choice {
             // a custom server must name its protocol
             protocol: kind.protocol().unwrap_or_default(),
             architecture,
+            clients: ClientKind::Independent,
         }
+    }
+}
+
+/// The clients of a load over this transport, to a server of this architecture.
+fn client(choice: Choice, architecture: Option<Architecture>) -> Client {
+    let (connections, reserve) = match (choice.transport, choice.clients) {
+        (Transport::Udp, _) => (DATAGRAM_CONNECTIONS, 0),
+        (Transport::Tcp, ClientKind::Independent) => (STREAM_CLIENTS, 0),
+        (Transport::Tcp, ClientKind::Pooled) => match architecture {
+            Some(Architecture::NullRpc) => (POOLED_CONNECTIONS, THREADED_RESERVE),
+            _ => (POOLED_CONNECTIONS, POOLED_RESERVE),
+        },
+    };
+    let may_pipeline = choice.transport == Transport::Udp || choice.protocol.pipelines;
+    Client {
+        cpus: "1".to_owned(),
+        kind: choice.clients,
+        connections,
+        reserve,
+        pipeline: u16::from(!may_pipeline),
+        timeout: Nanos::from_secs(1),
     }
 }
 
@@ -66,6 +93,7 @@ impl Experiment {
             transport,
             protocol,
             architecture,
+            clients: _,
         } = choice;
         let architecture = (kind == ServerKind::NullRpc).then(|| {
             architecture.unwrap_or(match transport {
@@ -95,19 +123,7 @@ impl Experiment {
                 architecture,
                 service: architecture.map(|_| ServiceTime::None),
             },
-            client: Client {
-                cpus: "1".to_owned(),
-                connections: match transport {
-                    Transport::Tcp => STREAM_CONNECTIONS,
-                    Transport::Udp => DATAGRAM_CONNECTIONS,
-                },
-                reserve: match transport {
-                    _ if architecture == Some(Architecture::NullRpc) => THREADED_RESERVE,
-                    Transport::Tcp => STREAM_RESERVE,
-                    Transport::Udp => 0,
-                },
-                timeout: Nanos::from_secs(1),
-            },
+            client: client(choice, architecture),
             workload: workload(choice),
             background: None,
             testbed: Testbed {

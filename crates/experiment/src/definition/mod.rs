@@ -15,13 +15,15 @@ mod settings;
 mod tests;
 mod text;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
 use taillab_host::{CpuSet, Placement, Roots, User};
 use taillab_load::serve::Architecture;
-use taillab_load::{EchoWorkload, Resource, StoreWorkload};
+use taillab_load::{EchoWorkload, Habits, Resource, StoreWorkload};
+use taillab_model::summary::ClientKind;
 
 use self::defaults::Choice;
 use self::layers::{has, name, one_line, overlay, remove, set, whence};
@@ -38,6 +40,15 @@ impl Client {
     /// Connections that are open, those in reserve included.
     pub fn all_connections(&self) -> u32 {
         u32::from(self.connections) + u32::from(self.reserve)
+    }
+
+    /// How they use their connections; `reserve` is the thread's own share of it.
+    pub fn habits(&self, reserve: usize) -> Habits {
+        Habits {
+            kind: self.kind,
+            pipeline: NonZeroU32::new(self.pipeline.into()),
+            reserve,
+        }
     }
 
     /// Threads of the generator, each of which needs a connection.
@@ -187,6 +198,16 @@ impl Experiment {
     }
 }
 
+/// Who the clients are. Only a pool has a reserve, so who gives one means a pool.
+fn clients(asked: &toml::Table) -> ClientKind {
+    let reserve = name::<u16>(asked, "client", "reserve");
+    let with_reserve = match reserve {
+        Some(1..) => ClientKind::Pooled,
+        _ => ClientKind::Independent,
+    };
+    name(asked, "client", "kind").unwrap_or(with_reserve)
+}
+
 /// The server, and its transport and protocol as far as the layers name valid ones.
 fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failure> {
     let in_file = name::<ServerKind>(asked, "server", "kind");
@@ -218,6 +239,7 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
     Ok(Choice {
         transport: name(asked, "server", "transport").unwrap_or(usual.transport),
         protocol: name(asked, "server", "protocol").unwrap_or(usual.protocol),
+        clients: clients(asked),
         ..usual
     })
 }

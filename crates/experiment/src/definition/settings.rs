@@ -1,6 +1,7 @@
 //! The settings of an experiment, section by section.
 
 use serde::{Deserialize, Serialize};
+use taillab_model::summary::ClientKind;
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 use taillab_simulator::simulation::Precision;
@@ -36,10 +37,16 @@ pub struct Client {
     /// CPUs, e.g. `1` or `4-7`. On each of them a thread spins, with its share of the connections and of the
     /// rate.
     pub cpus: String,
+    /// Who the requests come from: `independent` clients, one for each connection, or the `pooled` connections of
+    /// one client.
+    pub kind: ClientKind,
     /// TCP connections, or UDP sockets; each has a port of its own.
     pub connections: u16,
-    /// More TCP connections, which take a request only when no other one is idle; 0 over UDP.
+    /// More TCP connections of a pool, which take a request only when no other one is idle; 0 otherwise.
     pub reserve: u16,
+    /// The most requests under way on a TCP connection at once; a request that finds so many waits in its client. 0: no
+    /// limit.
+    pub pipeline: u16,
     /// How long to wait for a response.
     #[serde(with = "length")]
     pub timeout: Nanos,

@@ -132,8 +132,8 @@ fn each_server_has_the_papers_workload() {
     };
     assert_eq!(memcached.requests().store, values);
     let over_tcp = of(ServerKind::Memcached, &[("server.transport", "tcp")]).unwrap();
-    assert_eq!(over_tcp.client.connections, 256);
-    assert_eq!(over_tcp.client.all_connections(), 4096);
+    assert_eq!(over_tcp.client.kind, ClientKind::Independent);
+    assert_eq!(over_tcp.client.all_connections(), 1024);
     assert_eq!(over_tcp.server.receive_buffer_bytes, None);
     assert_eq!(over_tcp.requests().store, values);
     let nginx = of(ServerKind::Nginx, &[]).unwrap();
@@ -174,9 +174,42 @@ fn each_thread_of_the_generator_has_a_connection() {
         experiment.client.connections
     };
     assert_eq!(connections(&[]), 20);
-    assert_eq!(connections(&[("server.transport", "tcp")]), 256);
+    assert_eq!(connections(&[("server.transport", "tcp")]), 1024);
     // what is asked for stays: too few are refused when the threads are known
     assert_eq!(connections(&[("client.connections", "4")]), 4);
+}
+
+#[test]
+fn a_pool_keeps_its_reserve_and_independent_clients_have_none() {
+    let client = |kind, flags: &[(&'static str, &str)]| of(kind, flags).unwrap().client;
+    let found = |client: Client| (client.kind, client.connections, client.reserve);
+    let pooled = |connections, reserve| (ClientKind::Pooled, connections, reserve);
+    let flags = [("client.kind", "pooled")];
+    assert_eq!(found(client(ServerKind::Nginx, &flags)), pooled(256, 3840));
+    assert_eq!(found(client(ServerKind::NullRpc, &flags)), pooled(256, 768));
+    // as older experiment files have it
+    let flags = [("client.connections", "64"), ("client.reserve", "192")];
+    assert_eq!(found(client(ServerKind::NullRpc, &flags)), pooled(64, 192));
+    let flags = [("client.connections", "64"), ("client.reserve", "0")];
+    let independent = (ClientKind::Independent, 64, 0);
+    assert_eq!(found(client(ServerKind::NullRpc, &flags)), independent);
+}
+
+/// A server of HTTP or Redis that reads one request per read would lose a second one.
+#[test]
+fn one_request_at_a_time_where_clients_do_not_pipeline() {
+    let pipeline = |kind, flags: &[(&'static str, &str)]| of(kind, flags).unwrap().client.pipeline;
+    assert_eq!(pipeline(ServerKind::Nginx, &[]), 1);
+    assert_eq!(pipeline(ServerKind::NullRpc, &[]), 0);
+    assert_eq!(pipeline(ServerKind::Memcached, &[]), 0);
+    let tcp = ("server.transport", "tcp");
+    assert_eq!(pipeline(ServerKind::Memcached, &[tcp]), 0);
+    assert_eq!(
+        pipeline(ServerKind::Memcached, &[tcp, ("client.pipeline", "4")]),
+        4
+    );
+    let redis = [CUSTOM[0], CUSTOM[1], ("server.protocol", "redis")];
+    assert_eq!(pipeline(ServerKind::Custom, &redis), 1);
 }
 
 #[test]
@@ -266,8 +299,22 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
             &[("client.connections", "10001")],
             "between 1 and 10000",
         ),
-        (NullRpc, &[("client.connections", "9900")], "together"),
+        (
+            NullRpc,
+            &[("client.connections", "9900"), ("client.kind", "pooled")],
+            "together",
+        ),
         (Memcached, &[("client.reserve", "8")], "reserve is for TCP"),
+        (
+            NullRpc,
+            &[("client.reserve", "8"), ("client.kind", "independent")],
+            "belongs to a pool",
+        ),
+        (
+            Memcached,
+            &[("client.pipeline", "1")],
+            "pipeline is for TCP",
+        ),
         (NullRpc, &[("workload.request_bytes", "3")], "request_bytes"),
         (NullRpc, &[("server.architecture", "apache")], "apache"),
         (NullRpc, &[("server.service", "burn:1ms")], "burn"),
@@ -291,7 +338,7 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
             NullRpc,
             &[
                 ("server.service", "wait:deterministic:1ms"),
-                ("client.connections", "4000"),
+                ("client.connections", "4500"),
             ],
             "calibration.outstanding",
         ),

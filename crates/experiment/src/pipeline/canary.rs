@@ -34,8 +34,7 @@ pub fn stalls(load: &FleetRun, cpus: &CpuSet) -> Vec<Event> {
     let threads = load.runs.iter().zip(cpus.iter());
     threads
         .flat_map(|(run, cpu)| {
-            let sends = run.record.iter().map(|entry| entry.times);
-            let sends = sends.map(|times| (times.intended, times.sent));
+            let sends = (run.record.iter()).map(|entry| (entry.times.intended, entry.turn()));
             without_waits(late(sends), &run.waits).map(move |(at, lasted)| stalled(cpu, at, lasted))
         })
         .collect()

@@ -1,9 +1,10 @@
 //! The client's side of a measurement with a load of our own.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use taillab_analysis::cut::Spans;
-use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise_kept};
+use taillab_analysis::load::{LoadAnalysis, LoadClients, LoadFacts, LoadedRequest, summarise_kept};
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
@@ -74,8 +75,14 @@ pub fn summarise_load(
         arrivals,
         client: load.cpu().cost(),
         errors: load.errors(),
+        clients: load.clients().map(|(habits, connections)| LoadClients {
+            kind: habits.kind,
+            connections: u32::try_from(connections).unwrap_or(u32::MAX),
+            pipeline: habits.pipeline.map(NonZeroU32::get),
+        }),
     };
-    let kept = |request: &LoadedRequest| !cut.contain(request.times.sent);
+    let kept =
+        |request: &LoadedRequest| !cut.contain(request.turn()) && !cut.contain(request.times.sent);
     summarise_kept(|| loaded_requests(load), kept, facts)
 }
 
@@ -93,6 +100,7 @@ pub fn loaded_requests(load: &FleetRun) -> impl Iterator<Item = LoadedRequest> {
                 received: entry.wire.received.filter(|_| answered),
                 ..entry.wire
             },
+            waited: entry.waited,
         }
     })
 }

@@ -25,8 +25,8 @@ pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
                 .iter()
                 .map(|wait| (wait.at, wait.lasted))
                 .collect();
-            let sends = run.record.iter().map(|entry| entry.times);
-            let sends = sends.map(|times| (times.intended, times.sent));
+            // what a request then waits for its connection is not the generator's delay
+            let sends = (run.record.iter()).map(|entry| (entry.times.intended, entry.turn()));
             let thread = cut::Thread {
                 waits: &waits,
                 cpu,

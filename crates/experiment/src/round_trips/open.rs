@@ -291,6 +291,7 @@ impl Sent {
                     received: one.times.received.map(moved),
                 },
                 wire: one.wire,
+                waited: one.waited,
             }));
             from = from + *length + mean_gap;
         }
@@ -300,7 +301,7 @@ impl Sent {
     /// `None` if the sends cannot be judged as a load.
     fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
         let all = self.joined();
-        let sends = all.iter().map(|one| one.times.sent);
+        let sends = all.iter().map(LoadedRequest::turn);
         let arrivals = arrivals_verdict(sends, self.rate_per_s, SHORTEST_WINDOW).ok()?;
         let facts = LoadFacts {
             target_rate_per_s: self.rate_per_s,
@@ -308,6 +309,7 @@ impl Sent {
             arrivals,
             client: self.cpu.cost(),
             errors: self.errors,
+            clients: None,
         };
         let analysis = summarise(|| all.iter().copied(), facts);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();

@@ -70,10 +70,9 @@ pub fn connect(
         let connections = all / threads + usize::from(thread < all % threads);
         let reserve = spare / threads + usize::from(thread < spare % threads);
         let codec = codec(experiment, address)?;
-        let mut client =
-            AnyClient::connect(&endpoint, connections + reserve, codec, KernelStamps::NONE)?;
-        client.hold_back(reserve);
-        Ok(client)
+        let connections = connections + reserve;
+        let client = AnyClient::connect(&endpoint, connections, codec, KernelStamps::NONE)?;
+        Ok(client.with(experiment.client.habits(reserve)))
     };
     Ok(Fleet::connect(threads, prepare, connect)?)
 }
@@ -140,7 +139,10 @@ mod tests {
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.contains("at least 17"), "{failure}");
         // a connection in reserve is one
-        let flags = vec![("client.connections", toml::Value::Integer(1))];
+        let flags = vec![
+            ("client.kind", toml::Value::String("pooled".into())),
+            ("client.connections", toml::Value::Integer(1)),
+        ];
         let streams = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
         assert!(check_threads(&streams, 17).is_ok());
     }

@@ -70,7 +70,7 @@ impl Recorded {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
         let late = late_sends(&self.events.context.cuts, in_schedule);
-        let sends = self.load.measured_sends().map(since_begin);
+        let sends = self.load.measured_turns().map(since_begin);
         let sends = self.pace.planned_all(sends).map(|at| self.began + at);
         let sends = late.spliced(sends);
         Ok(arrivals_verdict(sends, self.drawn_per_s, service_time)?)

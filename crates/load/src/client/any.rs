@@ -2,7 +2,9 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::{Client, DatagramClient, Keys, Received, StreamClient, Traits};
+use super::{
+    Client, DatagramClient, Habits, Keys, Received, Released, Sending, Sent, StreamClient, Traits,
+};
 use crate::protocol::{Codec, Planned, Planner};
 use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
@@ -51,10 +53,13 @@ impl AnyClient {
         }
     }
 
-    /// As [`StreamClient::hold_back`]; datagrams never wait and need no reserve.
-    pub fn hold_back(&mut self, reserve: usize) {
-        if let Self::Streams(client) = self {
-            client.hold_back(reserve);
+    /// The same client whose requests use its connections in this way; without it, as [`Habits::POOL`] says. Only
+    /// before its first request.
+    #[must_use]
+    pub fn with(self, habits: Habits) -> Self {
+        match self {
+            Self::Datagrams(client) => Self::Datagrams(client.with(habits)),
+            Self::Streams(client) => Self::Streams(client.with(habits)),
         }
     }
 }
@@ -82,8 +87,8 @@ impl Client for AnyClient {
         either!(self, client => client.wrong_answer())
     }
 
-    fn begin(&mut self, requests: usize) {
-        either!(self, client => client.begin(requests));
+    fn begin(&mut self, requests: usize, sending: Sending) {
+        either!(self, client => client.begin(requests, sending));
     }
 
     fn keys(&mut self) -> Keys {
@@ -91,8 +96,13 @@ impl Client for AnyClient {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<(), NotSent> {
+    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
         either!(self, client => client.send(what))
+    }
+
+    #[inline]
+    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+        either!(self, client => client.send_waiting(wanted))
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! Requests that are one datagram each, with an id.
 
+use taillab_model::summary::ClientKind;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
-use super::{Client, Ids, Keys, Received, Traits};
+use super::{Client, Draw, Habits, Ids, Keys, Received, Sending, Sent, Traits};
 use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
@@ -16,8 +17,12 @@ const PARTIAL_ANSWERS: usize = 256;
 pub struct DatagramClient<T = UdpSockets> {
     protocol: Box<dyn DatagramProtocol>,
     pub(crate) transport: T,
+    habits: Habits,
     ids: Ids,
     sent: usize,
+    /// The requests of each connection, in order; kept only where requests draw their connections and the kernel
+    /// stamps what is sent.
+    of_connection: Vec<Vec<u32>>,
     /// In the order in which they began.
     partial: Vec<Partial>,
     wrong: Option<WrongAnswer>,
@@ -42,11 +47,25 @@ impl<T: DatagramTransport> DatagramClient<T> {
         Self {
             protocol,
             transport,
+            habits: Habits::POOL,
             ids: Ids::new(ports),
             sent: 0,
+            of_connection: Vec::new(),
             partial: Vec::with_capacity(PARTIAL_ANSWERS),
             wrong: None,
         }
+    }
+
+    /// As [`AnyClient::with`](super::AnyClient::with). Requests on a schedule draw their connections or, in a pool,
+    /// use them in turn, and none waits.
+    #[must_use]
+    pub fn with(mut self, habits: Habits) -> Self {
+        self.habits = Habits {
+            pipeline: None,
+            reserve: 0,
+            ..habits
+        };
+        self
     }
 
     /// Notes one datagram of an answer that has several.
@@ -107,6 +126,9 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
             key_period: self.ids.period(),
             is_lossy: true,
             takes_idle_connection: false,
+            habits: self.habits,
+            draw: self.ids.draw,
+            may_wait: false,
             stamps: self.transport.stamps(),
         }
     }
@@ -117,10 +139,26 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
 
     /// The ids continue where the last count ended, so that a late answer to one of its requests is
     /// not taken for an answer to a new one.
-    fn begin(&mut self, _requests: usize) {
+    fn begin(&mut self, requests: usize, sending: Sending) {
         self.transport.discard();
-        let used = self.sent.div_ceil(self.transport.connections());
+        let last = self.sent.checked_sub(1);
+        let used = last.map_or(0, |last| self.ids.counted(last) + 1);
         self.ids.first_id = self.ids.first_id.wrapping_add(used as u16);
+        let connections = self.transport.connections();
+        self.ids.draw = match (self.habits.kind, sending) {
+            (ClientKind::Independent, Sending::Scheduled { seed }) => {
+                Some(Draw::new(seed, connections))
+            }
+            _ => None,
+        };
+        self.of_connection = match self.ids.draw {
+            Some(_) if self.transport.stamps().sent => {
+                // a quarter more than each has on average
+                let room = requests / connections * 5 / 4 + 64;
+                (0..connections).map(|_| Vec::with_capacity(room)).collect()
+            }
+            _ => Vec::new(),
+        };
         self.sent = 0;
         self.partial.clear();
     }
@@ -130,11 +168,16 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<(), NotSent> {
+    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
         let k = self.sent;
         self.sent += 1;
-        let datagram = self.protocol.encode(what, self.ids.key_of(k).id);
-        self.transport.send(self.ids.connection_of(k), datagram)
+        let connection = self.ids.connection_of(k);
+        let datagram = self.protocol.encode(what, self.ids.id_of(k));
+        self.transport.send(connection, datagram)?;
+        if let Some(requests) = self.of_connection.get_mut(connection) {
+            requests.push(k as u32);
+        }
+        Ok(Sent::Gone)
     }
 
     #[inline]
@@ -188,8 +231,13 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
     #[inline]
     fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
         let departure = self.transport.departure()?;
-        // requests take the connections in turn
-        let k = departure.number * self.transport.connections() + departure.connection;
+        let k = match self.ids.draw {
+            None => departure.number * self.transport.connections() + departure.connection,
+            Some(_) => {
+                let requests = self.of_connection.get(departure.connection)?;
+                *requests.get(departure.number)? as usize
+            }
+        };
         (k < self.sent).then_some((k, departure.at))
     }
 }
@@ -220,6 +268,29 @@ mod tests {
         assert_eq!(client.receive(|_| None), Received::Nothing);
     }
 
+    /// Over several rounds of the ids.
+    #[test]
+    fn answers_find_the_requests_of_independent_clients() {
+        let independent = Habits::independent(None);
+        let mut client = Fake::client(3, |_, request| vec![answer(request)]).with(independent);
+        client.begin(200_000, Sending::Scheduled { seed: 5 });
+        let draw = Draw::new(5, 3);
+        for k in 0..200_000 {
+            client.send(get()).unwrap();
+            assert_eq!(client.transport.arriving[0].0, draw.of(k));
+            let found = client.receive(|_| Some(get()));
+            assert!(
+                matches!(found, Received::Answer { k: of, .. } if of == k),
+                "{k}: {found:?}"
+            );
+        }
+        assert_eq!(client.keys().connection_of(100_000), Some(draw.of(100_000)));
+        // those of a closed loop take them in turn
+        client.begin(4, Sending::Answered { seed: 5 });
+        let places = (0..4).map(|k| client.keys().connection_of(k).unwrap());
+        assert_eq!(places.collect::<Vec<_>>(), [0, 1, 2, 0]);
+    }
+
     #[test]
     fn late_answers_of_the_count_before_belong_to_nobody() {
         let mut client = Fake::client(2, |_, request| vec![answer(request)]);
@@ -227,7 +298,7 @@ mod tests {
             client.send(get()).unwrap();
         }
         let under_way = std::mem::take(&mut client.transport.arriving);
-        client.begin(0);
+        client.begin(0, Sending::Scheduled { seed: 1 });
         client.transport.arriving = under_way;
         for _ in 0..2 {
             client.send(get()).unwrap();

@@ -3,9 +3,12 @@
 
 mod any;
 mod datagram;
+mod habits;
 mod keys;
 mod leftover;
 mod pending;
+#[cfg(test)]
+mod queues;
 mod rotation;
 mod stream;
 
@@ -14,6 +17,7 @@ use taillab_model::{Monotonic, Nanos, Outcome};
 
 pub use any::AnyClient;
 pub use datagram::DatagramClient;
+pub use habits::{Draw, Habits, Sending};
 pub use keys::{Ids, Keys, Place};
 pub use stream::StreamClient;
 
@@ -32,9 +36,16 @@ pub struct Traits {
     pub key_period: usize,
     /// Requests and answers may be lost without notice.
     pub is_lossy: bool,
-    /// Each request takes a connection that has none outstanding, if there is one;
-    /// otherwise requests take the connections in turn.
+    /// A request of a closed loop takes a connection that has none outstanding, if there is one;
+    /// otherwise it takes the connections in turn.
     pub takes_idle_connection: bool,
+    /// Who the requests come from.
+    pub habits: Habits,
+    /// Where a key may belong to requests of several connections: the draw of these. Two requests have the
+    /// same key only on the same connection.
+    pub draw: Option<Draw>,
+    /// A request may wait in the client for its connection.
+    pub may_wait: bool,
     /// The kernel's stamps of what this client sends and receives.
     pub stamps: KernelStamps,
 }
@@ -53,18 +64,27 @@ pub trait Client {
     /// Begins a new count of requests at k = 0; [`Client::keys`] will have the keys of its first
     /// `requests`.
     ///
-    /// Discards what has arrived. A late answer to a request of an earlier count is never taken
-    /// for an answer to a new one.
-    fn begin(&mut self, requests: usize);
+    /// Discards what has arrived, and requests that still wait for their connections. A late answer to a request of
+    /// an earlier count is never taken for an answer to a new one.
+    fn begin(&mut self, requests: usize, sending: Sending);
 
     /// The connections and keys of the requests of this count.
     fn keys(&mut self) -> Keys;
 
-    /// Sends the next request.
+    /// Sends the next request, or lets it wait for its connection.
     ///
     /// # Errors
     /// [`NotSent`]; the request keeps its number all the same.
-    fn send(&mut self, what: Planned) -> Result<(), NotSent>;
+    fn send(&mut self, what: Planned) -> Result<Sent, NotSent>;
+
+    /// Sends the next of the requests that wait for their connections, if it may go now, and says what became of
+    /// it. Called after each look that found something, until it returns `None`. `wanted` says whether the
+    /// request with this number, if it left now, would still be in time.
+    #[inline]
+    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+        let _ = wanted;
+        None
+    }
 
     /// Looks once for an answer. `outstanding(k)` is what request `k` asked for, or
     /// `None` if it no longer waits for an answer.
@@ -93,6 +113,26 @@ pub trait Client {
     fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
         None
     }
+}
+
+/// What became of a request that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The kernel has it.
+    Gone,
+    /// It waits in the client until its connection is free or open again: see [`Client::send_waiting`].
+    Waits,
+}
+
+/// A request that has waited for its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Its number.
+    pub k: usize,
+    /// When it was sent or given up.
+    pub at: Monotonic,
+    /// What became of it; `None` if it had waited too long and was given up.
+    pub sent: Option<Result<(), NotSent>>,
 }
 
 /// What one look for an answer found.

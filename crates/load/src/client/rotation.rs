@@ -1,4 +1,4 @@
-//! Chooses the connection for the next request.
+//! Chooses the connection for the next request of a pool.
 
 /// No connection.
 const NONE: u32 = u32::MAX;
@@ -86,7 +86,14 @@ impl Rotation {
 
     /// Whether this connection is in.
     pub(super) fn is_in(&self, connection: usize) -> bool {
-        self.nodes[connection].depth != NONE
+        self.depth(connection).is_some()
+    }
+
+    /// Requests outstanding on a connection; `None` if it is out.
+    #[inline]
+    pub(super) fn depth(&self, connection: usize) -> Option<u32> {
+        let depth = self.nodes[connection].depth;
+        (depth != NONE).then_some(depth)
     }
 
     /// The connection for the next request; `None` when all are out.

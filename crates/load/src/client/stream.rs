@@ -1,14 +1,16 @@
 //! Requests on streams, whose answers come in order on each connection.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
+use taillab_model::summary::ClientKind;
 use taillab_model::{Monotonic, Nanos, Outcome, RequestKey};
 
-use super::keys::{note, room_for};
+use super::keys::{note, unsent};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Keys, Place, Received, Traits};
+use super::{Client, Draw, Habits, Keys, Place, Received, Released, Sending, Sent, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -22,6 +24,10 @@ const GUESSES: usize = 4096;
 /// Connections tried for a request, since the first may turn out to be closed.
 const TRIES: usize = 3;
 
+/// Connections that a request of a closed loop draws until one is idle; then it takes the one that has been idle
+/// for longest, if any is.
+const DRAWS: usize = 4;
+
 /// A larger answer counts as malformed: it would need too much memory.
 const LARGEST_ANSWER: usize = 1 << 30;
 
@@ -31,17 +37,29 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 
 /// A client whose requests and answers are parts of streams of bytes.
 ///
-/// A request takes the connection that has been idle for longest. If none is idle, it takes one
-/// held in reserve ([`StreamClient::hold_back`]), then one with the fewest requests
-/// outstanding: it never waits in the client. A request without an answer in time
+/// In a pool, a request takes the connection that has been idle for longest. If none is idle, it takes one of the
+/// reserve, then one with the fewest requests outstanding. Of independent clients, each request draws its
+/// connection. Where the connection has as many requests outstanding as it may have ([`Habits::pipeline`]), or is
+/// being opened, the request waits here, in order. A request without an answer in time
 /// keeps its place in its connection's order, so that a late answer is not given to another
 /// request. A connection that ends, or whose answers can no longer be separated, loses its
 /// requests and is reopened.
 pub struct StreamClient<T = StreamSockets> {
     protocol: Box<dyn StreamProtocol>,
     transport: T,
+    habits: Habits,
+    /// The most requests outstanding on a connection.
+    most: u32,
     rotation: Rotation,
+    /// How the requests of this count draw their connections.
+    draw: Option<Draw>,
+    /// If its connection cannot take it, a request takes another one.
+    may_change: bool,
     pending: Pending,
+    /// Requests that wait for their connections; in the queue after those of all connections, for any of them.
+    waiting: Pending,
+    /// A connection that may have room for requests that wait.
+    freed: Option<usize>,
     leftovers: Leftovers,
     /// Where the next packet of each connection begins, if that is known.
     next_keys: Vec<Option<Origin>>,
@@ -76,28 +94,21 @@ enum Doing {
 }
 
 impl<T: StreamTransport> StreamClient<T> {
-    /// Holds the last `reserve` connections back: they take a request only when no other
-    /// connection is idle. So few connections carry the load, yet when the server stalls no
-    /// request waits behind another one on its connection.
-    ///
-    /// Must be called before the first request.
-    pub fn hold_back(&mut self, reserve: usize) {
-        let connections = self.transport.connections();
-        self.rotation = Rotation::new(connections, reserve);
-        (0..connections).for_each(|connection| self.rotation.join(connection));
-    }
-
     /// A client over connections that are all up.
     pub fn new(transport: T, protocol: Box<dyn StreamProtocol>) -> Self {
         let connections = transport.connections();
-        let mut rotation = Rotation::new(connections, 0);
-        (0..connections).for_each(|connection| rotation.join(connection));
         Self {
             next_keys: (0..connections).map(|c| transport.origin(c)).collect(),
             protocol,
             transport,
-            rotation,
+            habits: Habits::POOL,
+            most: u32::MAX,
+            rotation: all_up(connections, 0),
+            draw: None,
+            may_change: true,
             pending: Pending::new(connections),
+            waiting: Pending::new(connections + 1),
+            freed: None,
             leftovers: Leftovers::new(connections),
             guesses: VecDeque::with_capacity(GUESSES),
             doing: Doing::Looking,
@@ -107,6 +118,89 @@ impl<T: StreamTransport> StreamClient<T> {
             sent: 0,
             places: Vec::new(),
         }
+    }
+
+    /// As [`AnyClient::with`](super::AnyClient::with).
+    #[must_use]
+    pub fn with(mut self, habits: Habits) -> Self {
+        self.habits = habits;
+        self.most = habits.pipeline.map_or(u32::MAX, NonZeroU32::get);
+        self.rotation = all_up(self.transport.connections(), habits.reserve);
+        self
+    }
+
+    /// Whether a connection is up and may have one more request outstanding.
+    #[inline]
+    fn has_room(&self, connection: usize) -> bool {
+        (self.rotation.depth(connection)).is_some_and(|depth| depth < self.most)
+    }
+
+    /// The queue of requests that wait for any connection.
+    fn queue_for_any(&self) -> usize {
+        self.transport.connections()
+    }
+
+    /// The connection that takes request `k` now; otherwise the queue in which it waits.
+    #[inline]
+    fn place_for(&mut self, k: usize) -> Result<usize, usize> {
+        let Some(draw) = self.draw else {
+            return self.of_pool();
+        };
+        if !self.may_change {
+            let connection = draw.of(k);
+            let is_free = self.has_room(connection) && self.waiting.first(connection).is_none();
+            return if is_free {
+                Ok(connection)
+            } else {
+                Err(connection)
+            };
+        }
+        let mut drawn = (0..DRAWS).map(|attempt| draw.again(k, attempt));
+        match drawn.find(|connection| self.rotation.depth(*connection) == Some(0)) {
+            Some(idle) => Ok(idle),
+            None => self.of_pool(),
+        }
+    }
+
+    #[inline]
+    fn of_pool(&mut self) -> Result<usize, usize> {
+        match self.rotation.next() {
+            Some(connection) if self.has_room(connection) => Ok(connection),
+            _ => Err(self.queue_for_any()),
+        }
+    }
+
+    /// Hands a request to a connection.
+    #[inline]
+    fn hand_over(&mut self, connection: usize, request: Request) -> Result<(), NotTaken> {
+        let Request { number, what } = request;
+        self.request.clear();
+        self.protocol.encode(what, number as u32, &mut self.request);
+        let taken = self.transport.send(connection, &self.request);
+        if let Err(why) = taken {
+            if why == NotTaken::Ended {
+                // the next look reports its end
+                self.rotation.leave(connection);
+            }
+            return Err(why);
+        }
+        self.rotation.took(connection);
+        self.pending.push(connection, request);
+        if self.guesses.len() < GUESSES {
+            self.guesses.push_back(connection as u32);
+        }
+        let key = self.next_keys[connection].as_mut().map(|next| {
+            next.sequence = next.sequence.wrapping_add(self.request.len() as u32);
+            RequestKey {
+                address: 0,
+                port: next.port,
+                id: next.sequence as u16,
+            }
+        });
+        if let Some(k) = self.number_in_count(number) {
+            note(&mut self.places, k, Place::new(connection as u32, key));
+        }
+        Ok(())
     }
 
     /// A request's number in this count; `None` for a request of an earlier count.
@@ -167,6 +261,7 @@ impl<T: StreamTransport> StreamClient<T> {
                 let rest = bytes.len() - n;
                 self.pending.pop(connection);
                 self.rotation.answered(connection);
+                self.freed = Some(connection);
                 if self.guesses.front() == Some(&(connection as u32)) {
                     self.guesses.pop_front();
                 }
@@ -297,10 +392,44 @@ impl<T: StreamTransport> StreamClient<T> {
             Event::Opened(connection) => {
                 self.next_keys[connection] = self.transport.origin(connection);
                 self.rotation.join(connection);
+                self.freed = Some(connection);
                 Received::Part
             }
             Event::Refused => Received::Refused,
         }
+    }
+
+    /// Whether a request may wait in this queue. In a pool without a limit, it waits for nothing: no connection is
+    /// up.
+    fn may_wait_in(&self, queue: usize) -> bool {
+        queue != self.queue_for_any() || self.most < u32::MAX
+    }
+
+    /// Sends the next request that waits for the connection that has room now.
+    fn release(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+        let connection = self.freed?;
+        let queue = match self.waiting.first(connection) {
+            Some(_) => connection,
+            None => self.queue_for_any(),
+        };
+        let has_room = self.has_room(connection);
+        let Some(request) = has_room.then(|| self.waiting.pop(queue)).flatten() else {
+            self.freed = None;
+            return None;
+        };
+        // requests of earlier counts do not wait any more
+        let k = self.number_in_count(request.number)?;
+        let at = now();
+        let sent = match wanted(k, at).then(|| self.hand_over(connection, request)) {
+            Some(Err(NotTaken::Ended)) => {
+                // until the connection is open again
+                self.waiting.push(queue, request);
+                self.freed = None;
+                return None;
+            }
+            taken => taken.map(|taken| taken.map_err(|_| NotSent::Failed)),
+        };
+        Some(Released { k, at, sent })
     }
 
     /// Waits a short time for `done`, and drops what comes meanwhile.
@@ -324,6 +453,9 @@ impl<T: StreamTransport> Client for StreamClient<T> {
             key_period: usize::MAX,
             is_lossy: false,
             takes_idle_connection: true,
+            habits: self.habits,
+            draw: None,
+            may_wait: self.most < u32::MAX || self.habits.kind == ClientKind::Independent,
             stamps: self.transport.stamps(),
         }
     }
@@ -338,7 +470,10 @@ impl<T: StreamTransport> Client for StreamClient<T> {
 
     /// Waits a short time for answers to requests of the last count; connections that still owe
     /// an answer then are closed and reopened.
-    fn begin(&mut self, requests: usize) {
+    fn begin(&mut self, requests: usize, sending: Sending) {
+        for queue in 0..=self.queue_for_any() {
+            while self.waiting.pop(queue).is_some() {}
+        }
         self.settle(|client| client.pending.len() == 0);
         for connection in 0..self.transport.connections() {
             if self.pending.first(connection).is_some() && self.rotation.is_in(connection) {
@@ -351,7 +486,11 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         self.guesses.clear();
         self.base += self.sent as u64;
         self.sent = 0;
-        self.places = room_for(requests);
+        self.places = unsent(requests);
+        let (Sending::Scheduled { seed } | Sending::Answered { seed }) = sending;
+        let is_independent = self.habits.kind == ClientKind::Independent;
+        self.draw = is_independent.then(|| Draw::new(seed, self.transport.connections()));
+        self.may_change = !is_independent || matches!(sending, Sending::Answered { .. });
     }
 
     fn keys(&mut self) -> Keys {
@@ -359,40 +498,39 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<(), NotSent> {
-        let number = self.base + self.sent as u64;
+    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
+        let k = self.sent;
+        let request = Request {
+            number: self.base + k as u64,
+            what,
+        };
         self.sent += 1;
-        self.request.clear();
-        self.protocol.encode(what, number as u32, &mut self.request);
         for _ in 0..TRIES {
-            let Some(connection) = self.rotation.next() else {
-                break;
-            };
-            match self.transport.send(connection, &self.request) {
-                Ok(()) => {
-                    self.rotation.took(connection);
-                    self.pending.push(connection, Request { number, what });
-                    if self.guesses.len() < GUESSES {
-                        self.guesses.push_back(connection as u32);
-                    }
-                    let key = self.next_keys[connection].as_mut().map(|next| {
-                        next.sequence = next.sequence.wrapping_add(self.request.len() as u32);
-                        RequestKey {
-                            address: 0,
-                            port: next.port,
-                            id: next.sequence as u16,
-                        }
-                    });
-                    note(&mut self.places, Place::new(connection as u32, key));
-                    return Ok(());
-                }
-                // the next look reports its end
-                Err(NotTaken::Ended) => self.rotation.leave(connection),
-                Err(NotTaken::Full) => break,
+            let place = self.place_for(k);
+            let queue =
+                match place.map(|connection| (connection, self.hand_over(connection, request))) {
+                    Ok((_, Ok(()))) => return Ok(Sent::Gone),
+                    Ok((_, Err(NotTaken::Full))) => return Err(NotSent::Failed),
+                    // its own connection will be opened again; in a pool there may be another one
+                    Ok((connection, Err(NotTaken::Ended))) if !self.may_change => connection,
+                    Ok((_, Err(NotTaken::Ended))) => continue,
+                    Err(queue) => queue,
+                };
+            if self.may_wait_in(queue) {
+                self.waiting.push(queue, request);
+                return Ok(Sent::Waits);
             }
+            break;
         }
-        note(&mut self.places, Place::NOWHERE);
         Err(NotSent::Failed)
+    }
+
+    #[inline]
+    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+        if self.waiting.len() == 0 {
+            return None;
+        }
+        self.release(wanted)
     }
 
     #[inline]
@@ -425,6 +563,13 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     fn tend(&mut self, until_next: Nanos) {
         self.transport.tend(until_next);
     }
+}
+
+/// A rotation in which all connections are up.
+fn all_up(connections: usize, reserve: usize) -> Rotation {
+    let mut rotation = Rotation::new(connections, reserve);
+    (0..connections).for_each(|connection| rotation.join(connection));
+    rotation
 }
 
 /// Whether this is an error from the server, or not an answer at all.

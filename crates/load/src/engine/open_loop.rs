@@ -13,7 +13,7 @@ use super::pace::Walk;
 use super::session::{STOP_CHECK, Session};
 use super::{Hooks, LoadRun, Pace, Progress, Record, StopReason, Waiting};
 use crate::LoadError;
-use crate::client::Client;
+use crate::client::{Client, Sending};
 use crate::clock::now;
 
 /// Sends in a row when the generator is behind; then it looks for as many answers.
@@ -106,17 +106,18 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
         return Err(LoadError::UnsortedSchedule { at: before + 1 });
     }
     let plan = client.planner().plan(n, load.seed);
-    client.begin(n);
+    client.begin(n, Sending::Scheduled { seed: load.seed });
     // at a pace, the measurement begins at a time: which request is the first shows then
     let measure_from = if pace.is_some() { n } else { load.measure_from };
+    let traits = client.traits();
     let record = Record::new(
-        client.traits().key_period,
+        traits.key_period,
         load.schedule,
         &plan,
         measure_from,
         load.timeout,
     )
-    .with_stamps(client.traits().stamps);
+    .of_client(&traits);
     drop(plan);
     let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
     let pacing = pace.map(Pacing::new);

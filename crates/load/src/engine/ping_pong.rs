@@ -8,7 +8,7 @@ use taillab_model::{Monotonic, Nanos};
 use super::session::{SEND_AGAIN, STOP_CHECK, Session};
 use super::{Hooks, LoadRun, Progress, Record, StopReason, Waiting};
 use crate::LoadError;
-use crate::client::Client;
+use crate::client::{Client, Sending};
 use crate::clock::now;
 
 /// The parameters of ping-pong.
@@ -51,13 +51,13 @@ pub fn ping_pong<C: Client, H: Hooks>(
         return Err(LoadError::EmptySchedule);
     }
     let plan = client.planner().plan(load.most, load.seed);
-    client.begin(load.most);
+    client.begin(load.most, Sending::Answered { seed: load.seed });
     // due times become known during the run
     let schedule = vec![Nanos::new(u64::MAX); load.most];
     let never = load.most;
     let traits = client.traits();
-    let record = Record::new(traits.key_period, schedule, &plan, never, load.timeout)
-        .with_stamps(traits.stamps);
+    let record =
+        Record::new(traits.key_period, schedule, &plan, never, load.timeout).of_client(&traits);
     drop(plan);
     let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
     let (at, stopped) = spin(&mut session, load, hooks);

@@ -6,9 +6,8 @@ use taillab_model::summary::LoadErrors;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, RequestKey, WireTimes};
 
 use super::kernel_times::KernelTimes;
-use crate::client::Keys;
+use crate::client::{Draw, Habits, Keys, Traits};
 use crate::protocol::Planned;
-use crate::stamps::KernelStamps;
 
 /// State of a request during the run; the values of [`Outcome`] are states too.
 mod state {
@@ -32,6 +31,9 @@ pub struct Entry {
     pub times: ClientTimes,
     /// The kernel's stamps of the request and of its answer, if they are turned on.
     pub wire: WireTimes,
+    /// How long it waited in its client for its connection; zero if that was free. It was sent after that or, if it
+    /// waited for as long as an answer may take, given up.
+    pub waited: Nanos,
     /// What it asked for.
     pub operation: Operation,
     /// How it ended.
@@ -45,6 +47,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// When the generator came to it: its send, if its connection was free.
+    pub fn turn(&self) -> Monotonic {
+        let sent_ns = self.times.sent.nanos_since_boot();
+        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(self.waited.get()))
+    }
+
     /// From the actual send to the answer.
     pub fn service_time(&self) -> Option<Nanos> {
         self.times
@@ -53,14 +61,17 @@ impl Entry {
     }
 }
 
-/// Every request that was sent, in order of the schedule: 28 bytes each, and 8 more
-/// over streams for its connection and key.
+/// Every request that was sent, in order of the schedule: 28 bytes each, 8 more over streams for its connection and
+/// key, and 8 more where it may wait for that connection.
 ///
 /// A request that was due and not yet sent when a run ended early has no row.
 #[derive(Clone, Debug)]
 pub struct Record {
     keys: Keys,
     key_period: usize,
+    draw: Option<Draw>,
+    habits: Habits,
+    connections: usize,
     kernel: KernelTimes,
     start: Monotonic,
     timeout: Nanos,
@@ -68,6 +79,8 @@ pub struct Record {
     len: usize,
     schedule: Vec<Nanos>,
     sent_ns: Vec<u64>,
+    /// When the generator came to those that waited for their connections; empty where none may wait.
+    turn_ns: Vec<u64>,
     received_ns: Vec<u64>,
     /// The planned request, with its [`state`] in the lowest bits.
     asked: Vec<u32>,
@@ -87,6 +100,9 @@ impl Record {
         Self {
             keys: Keys::none(),
             key_period,
+            draw: None,
+            habits: Habits::POOL,
+            connections: 0,
             kernel: KernelTimes::default(),
             start: Monotonic::from_nanos_since_boot(0),
             timeout,
@@ -95,6 +111,7 @@ impl Record {
             schedule,
             // not zero: zeroed pages would stay untouched
             sent_ns: vec![NONE; n],
+            turn_ns: Vec::new(),
             received_ns: vec![NONE; n],
             asked: plan
                 .iter()
@@ -103,12 +120,22 @@ impl Record {
         }
     }
 
-    /// With columns for the kernel's stamps.
-    pub(super) fn with_stamps(self, stamps: KernelStamps) -> Self {
+    /// With the columns that the requests of such a client need.
+    pub(super) fn of_client(self, traits: &Traits) -> Self {
+        let n = self.schedule.len();
         Self {
-            kernel: KernelTimes::new(stamps, self.schedule.len()),
+            kernel: KernelTimes::new(traits.stamps, n),
+            turn_ns: vec![NONE; if traits.may_wait { n } else { 0 }],
+            draw: traits.draw,
+            habits: traits.habits,
+            connections: traits.connections,
             ..self
         }
+    }
+
+    /// How the clients used their connections, and how many those were.
+    pub fn clients(&self) -> (Habits, usize) {
+        (self.habits, self.connections)
     }
 
     pub(super) fn timeout(&self) -> Nanos {
@@ -188,10 +215,7 @@ impl Record {
     pub(crate) fn send(&mut self, k: usize, at: Monotonic) -> Planned {
         debug_assert_eq!(k, self.len);
         self.sent_ns[k] = at.nanos_since_boot();
-        let contended = k
-            .checked_sub(self.key_period)
-            .is_some_and(|earlier| self.could_still_answer(earlier, at));
-        let state = if contended {
+        let state = if self.is_contended(k, at) {
             state::CONTENDED
         } else {
             state::WAITING
@@ -199,6 +223,48 @@ impl Record {
         self.asked[k] = self.asked[k] & !state::MASK | state;
         self.len = k + 1;
         Planned::from_bits(self.asked[k] >> state::BITS)
+    }
+
+    /// Whether an earlier request with the key of request `k` could still be answered.
+    #[inline]
+    fn is_contended(&self, k: usize, now: Monotonic) -> bool {
+        let mut other = k;
+        while let Some(earlier) = other.checked_sub(self.key_period) {
+            other = earlier;
+            let sent = Monotonic::from_nanos_since_boot(self.sent_ns[earlier]);
+            if now.saturating_since(sent) > self.timeout {
+                return false;
+            }
+            let is_same = self.draw.is_none_or(|draw| draw.of(earlier) == draw.of(k));
+            if is_same && self.could_still_answer(earlier, now) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Request `k`, which is not sent yet, waits for its connection.
+    #[cold]
+    pub(super) fn waits(&mut self, k: usize) {
+        if let Some(turn) = self.turn_ns.get_mut(k) {
+            *turn = self.sent_ns[k];
+        }
+    }
+
+    /// Whether request `k`, if it leaves at `at`, has not waited for its connection for as long as an answer may take.
+    pub(super) fn is_in_time(&self, k: usize, at: Monotonic) -> bool {
+        let turn = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
+        at.saturating_since(turn) <= self.timeout
+    }
+
+    /// Request `k`, which waited for its connection, leaves at `at`.
+    pub(super) fn left(&mut self, k: usize, at: Monotonic) {
+        self.sent_ns[k] = at.nanos_since_boot();
+    }
+
+    /// Request `k` is given up: it has waited too long for its connection.
+    pub(super) fn gave_up(&mut self, k: usize) {
+        self.asked[k] = self.asked[k] & !state::MASK | Outcome::TimedOut as u32;
     }
 
     /// Whether request `k` waits, and not longer than the time-out.
@@ -271,18 +337,50 @@ impl Record {
         }
         let time = |ns: u64| (ns != NONE).then(|| Monotonic::from_nanos_since_boot(ns));
         let planned = Planned::from_bits(self.asked[k] >> state::BITS);
+        let waited = self.waited(k);
         Some(Entry {
             times: ClientTimes {
                 intended: self.due(k),
-                sent: Monotonic::from_nanos_since_boot(self.sent_ns[k]),
+                sent: self.turn(k) + waited,
                 received: time(self.received_ns[k]),
             },
             wire: self.kernel.get(k),
+            waited,
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
             connection: self.keys.connection_of(k),
             key: self.keys.key_of(k),
             warm_up: k < self.measure_from,
+        })
+    }
+
+    /// When the generator came to request `k`.
+    fn turn(&self, k: usize) -> Monotonic {
+        let turn_ns = self.turn_ns.get(k).filter(|ns| **ns != NONE);
+        Monotonic::from_nanos_since_boot(*turn_ns.unwrap_or(&self.sent_ns[k]))
+    }
+
+    /// How long request `k` waited for its connection; one that never left, for as long as an answer may take.
+    fn waited(&self, k: usize) -> Nanos {
+        match self.turn_ns.get(k) {
+            None | Some(&NONE) => Nanos::ZERO,
+            Some(&turn_ns) if turn_ns == self.sent_ns[k] => self.timeout,
+            Some(&turn_ns) => Nanos::new(self.sent_ns[k] - turn_ns),
+        }
+    }
+
+    /// All requests in order of their sends: those that waited for their connections were sent after others that
+    /// were due later.
+    pub fn iter_as_sent(&self) -> impl Iterator<Item = Entry> {
+        let sent = |k: &usize| self.turn(*k) + self.waited(*k);
+        let mut order: Vec<usize> = Vec::new();
+        if !self.turn_ns.is_empty() {
+            order.extend(0..self.len);
+            order.sort_by_key(sent);
+        }
+        (0..self.len).map(move |at| {
+            let k = order.get(at).copied().unwrap_or(at);
+            self.get(k).expect("below the length")
         })
     }
 
@@ -297,12 +395,11 @@ impl Record {
             .map(|k| self.get(k).expect("below the length"))
     }
 
-    /// When the requests of the measurement were sent, including those that the kernel refused
-    /// ([`Outcome::SendFailed`]).
-    pub fn measured_sends(&self) -> impl ExactSizeIterator<Item = Monotonic> {
-        self.sent_ns[self.measured()]
-            .iter()
-            .map(|&ns| Monotonic::from_nanos_since_boot(ns))
+    /// When the generator came to the requests of the measurement, including those that the kernel refused
+    /// ([`Outcome::SendFailed`]). That is when they were sent, except that some waited for their connections: so
+    /// long the client waits, and not the generator.
+    pub fn measured_turns(&self) -> impl ExactSizeIterator<Item = Monotonic> {
+        self.measured().map(|k| self.turn(k))
     }
 
     /// Makes the warm-up a part of the measurement; returns its failed requests.
@@ -406,6 +503,53 @@ mod tests {
         assert_eq!((outcome(0), outcome(1)), (Outcome::Hit, Outcome::TimedOut));
         assert_eq!(record.get(1).unwrap().times.received, Some(at(1011)));
         assert_eq!(record.outstanding(1), None);
+    }
+
+    /// The same on two connections that the requests draw: only one on the same connection could have the answer.
+    #[test]
+    fn an_id_on_another_connection_is_another_key() {
+        let draw = Draw::new(3, 2);
+        let first = (0..100).find(|k| draw.of(*k) != draw.of(k + (1 << 16)));
+        let other = first.unwrap();
+        let (mut record, _) = wrapped(at(10));
+        record.draw = Some(draw);
+        let same = (0..100).find(|k| draw.of(*k) == draw.of(k + (1 << 16)));
+        assert!(!record.is_contended(other + (1 << 16), at(11)));
+        assert!(record.is_contended(same.unwrap() + (1 << 16), at(11)));
+    }
+
+    /// Four requests, due at 1 to 4 ms, on one connection: the second and the third wait for it, the third in vain.
+    #[test]
+    fn what_a_request_waits_for_its_connection_is_not_the_generators_delay() {
+        let plan = [Planned::new(Operation::Get, 0); 4];
+        let schedule = (1..=4).map(Nanos::from_millis).collect();
+        let mut record = Record::new(usize::MAX, schedule, &plan, 0, TIMEOUT);
+        record.turn_ns = vec![NONE; 4];
+        record.begin(at(0));
+        for k in 0..4 {
+            record.send(k, at(1 + k as u64));
+        }
+        record.waits(1);
+        record.waits(2);
+        assert!(record.is_in_time(1, at(1_002)) && !record.is_in_time(1, at(1_003)));
+        record.left(1, at(502));
+        record.answered(1, Outcome::Hit, at(505));
+        record.gave_up(2);
+        record.finish(Keys::none());
+        let [first, second, third, _] = [0, 1, 2, 3].map(|k| record.get(k).unwrap());
+        assert_eq!((first.waited, first.turn()), (Nanos::ZERO, at(1)));
+        assert_eq!(second.waited, Nanos::from_millis(500));
+        assert_eq!((second.turn(), second.times.sent), (at(2), at(502)));
+        assert_eq!(second.service_time(), Some(Nanos::from_millis(3)));
+        assert_eq!((third.waited, third.turn()), (TIMEOUT, at(3)));
+        assert_eq!(third.outcome, Outcome::TimedOut);
+        let turns: Vec<_> = record.measured_turns().collect();
+        assert_eq!(turns, [at(1), at(2), at(3), at(4)]);
+        let sent: Vec<_> = record
+            .iter_as_sent()
+            .map(|entry| entry.times.sent)
+            .collect();
+        assert_eq!(sent, [at(1), at(4), at(502), at(1_003)]);
     }
 
     #[test]

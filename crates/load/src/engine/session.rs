@@ -9,7 +9,7 @@ use super::cpu::CpuUse;
 use super::waiting::{Naps, Waiting};
 use super::waits::{Wait, Waits};
 use super::{HOOK_GUARD, Hooks, Progress, Record};
-use crate::client::{Client, Received};
+use crate::client::{Client, Received, Released, Sent};
 use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;
 
@@ -140,7 +140,11 @@ impl<'a, C: Client> Session<'a, C> {
         let what = self.record.send(k, at);
         let sent = self.client.send(what);
         match sent {
-            Ok(()) => self.outstanding += 1,
+            Ok(Sent::Gone) => self.outstanding += 1,
+            Ok(Sent::Waits) => {
+                self.outstanding += 1;
+                self.record.waits(k);
+            }
             Err(why) => {
                 self.refused |= why == NotSent::Refused;
                 self.record.send_failed(k);
@@ -183,7 +187,37 @@ impl<'a, C: Client> Session<'a, C> {
             Received::Refused => self.refused = true,
             other => other.count(&mut self.extra),
         }
-        Some(at)
+        Some(self.send_waiting().unwrap_or(at))
+    }
+
+    /// Sends the requests that waited for what the last look found; returns the time after them, if there were any.
+    #[inline]
+    fn send_waiting(&mut self) -> Option<Monotonic> {
+        let mut at = None;
+        loop {
+            let record = &self.record;
+            let released = self.client.send_waiting(|k, at| record.is_in_time(k, at));
+            let Some(Released { k, at: left, sent }) = released else {
+                return at;
+            };
+            self.released(k, left, sent);
+            at = Some(now());
+        }
+    }
+
+    fn released(&mut self, k: usize, left: Monotonic, sent: Option<Result<(), NotSent>>) {
+        match sent {
+            Some(Ok(())) => return self.record.left(k, left),
+            Some(Err(why)) => {
+                self.refused |= why == NotSent::Refused;
+                self.record.left(k, left);
+                self.record.send_failed(k);
+            }
+            // it has waited for as long as an answer may take
+            None => self.record.gave_up(k),
+        }
+        self.outstanding -= 1;
+        self.progress.count_failed();
     }
 
     #[inline]

@@ -112,7 +112,7 @@ fn every_request_is_answered_and_recorded_once() {
     let result = run_all(&mut client, 5000, 1000);
     assert_eq!(result.record.measured(), 1000..5000);
     assert_eq!(result.record.iter_measured().len(), 4000);
-    assert_eq!(result.record.measured_sends().len(), 4000);
+    assert_eq!(result.record.measured_turns().len(), 4000);
     assert_eq!(result.errors, LoadErrors::default());
     assert_eq!(result.stopped, None);
     assert_eq!(result.cpu.requests, 4000);

@@ -8,6 +8,7 @@ use std::iter::Peekable;
 use taillab_model::Monotonic;
 use taillab_model::summary::LoadErrors;
 
+use crate::client::Habits;
 use crate::engine::{CpuUse, Entry, LoadRun, StopReason};
 
 /// The result of a fleet's run.
@@ -32,7 +33,7 @@ impl FleetRun {
 
     /// The same in order of their sends: while a thread is held up, others send what is due later.
     pub fn iter_as_sent(&self) -> impl Iterator<Item = Entry> {
-        let parts = self.runs.iter().map(|run| run.record.iter());
+        let parts = self.runs.iter().map(|run| run.record.iter_as_sent());
         Merged::new(parts, |entry: &Entry| entry.times.sent)
     }
 
@@ -52,10 +53,16 @@ impl FleetRun {
         Merged::new(parts, |entry: &Entry| entry.times.intended)
     }
 
-    /// When the requests of the measurement were sent, in order.
-    pub fn measured_sends(&self) -> impl Iterator<Item = Monotonic> {
-        let parts = self.runs.iter().map(|run| run.record.measured_sends());
+    /// When the generator came to the requests of the measurement, in order.
+    pub fn measured_turns(&self) -> impl Iterator<Item = Monotonic> {
+        let parts = self.runs.iter().map(|run| run.record.measured_turns());
         Merged::new(parts, |&at: &Monotonic| at)
+    }
+
+    /// How the clients used their connections, and how many those were, all threads together.
+    pub fn clients(&self) -> Option<(Habits, usize)> {
+        let parts = self.runs.iter().map(|run| run.record.clients());
+        parts.reduce(|(habits, all), (_, connections)| (habits, all + connections))
     }
 
     /// Whether requests of the warm-up were answered, and none of those that were sent later: the queue was longer

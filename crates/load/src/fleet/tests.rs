@@ -51,7 +51,7 @@ fn threads_share_a_schedule_and_their_records_are_read_as_one() {
     let expected: Vec<_> = (0..1000).map(|k| start + Nanos::from_micros(k)).collect();
     assert_eq!(due, expected);
     assert_eq!(run.iter_measured().count(), 900);
-    let sends: Vec<_> = run.measured_sends().collect();
+    let sends: Vec<_> = run.measured_turns().collect();
     assert!(sends.len() == 900 && sends.is_sorted());
     assert_eq!(run.cpu().requests, 900);
     assert_eq!((progress.sent(), progress.received()), (1000, 1000));

@@ -19,6 +19,7 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "echo",
     label: "echo",
     default_port: 7,
+    pipelines: true,
     asks: &[Ask::RequestBytes, Ask::ResponseBytes],
     stream: |workload| Ok(Box::new(EchoStream::new(workload.echo)?)),
     datagrams: Some(|workload| Ok(Box::new(EchoDatagrams::new(workload.echo)?))),

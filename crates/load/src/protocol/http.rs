@@ -22,6 +22,7 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "http",
     label: "http",
     default_port: 80,
+    pipelines: false,
     asks: &[Ask::Path, Ask::Headers, Ask::RequestBytes],
     stream: |workload| Ok(Box::new(Http::new(&workload.resource)?)),
     datagrams: None,

@@ -16,6 +16,7 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "redis",
     label: "redis",
     default_port: 6379,
+    pipelines: false,
     asks: &[Ask::Keys],
     stream: |workload| Ok(Box::new(Redis::new(workload.store.clone())?)),
     datagrams: None,

@@ -15,6 +15,8 @@ pub struct Protocol {
     pub label: &'static str,
     /// The usual port of its servers.
     pub default_port: u16,
+    /// Its clients usually send the next request on a connection before the last one is answered.
+    pub pipelines: bool,
     /// The parts of a [`Workload`] that it uses.
     pub(super) asks: &'static [Ask],
     /// Its codec for streams.

@@ -6,6 +6,7 @@ use std::iter::Sum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ClientsSummary;
 use crate::{Distribution, Nanos};
 
 /// The load as planned and as the client saw it. In a run, the times are those of the requests of `scheduled`;
@@ -29,8 +30,12 @@ pub struct LoadSummary {
     pub response_time: Distribution,
     /// From the actual send to the response.
     pub service_time: Distribution,
-    /// From the intended to the actual send: the generator's own delay.
+    /// From the intended send until the generator came to it: its own delay. Where a request then waited for its
+    /// connection, that is in `clients`.
     pub lateness: Distribution,
+    /// Who sent the requests, and how long these waited for their connections. Absent in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsSummary>,
     /// What the server did from one segment to the next, where the rate followed its capacity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<LoadSegment>,

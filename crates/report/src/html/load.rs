@@ -87,7 +87,7 @@ fn put_head(page: &mut Markup, report: &LoadReport) {
         "<header>\n<p class=\"eyebrow\">taillab load</p>\n\
          <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<p>{}</p>\n",
         Esc(&report.target),
-        Esc(&client(report.generator())),
+        Esc(&client(report)),
     );
     if !verdict.reasons.is_empty() {
         put!(page, "<div class=\"notice bad\">\n");

@@ -10,6 +10,7 @@ use crate::document::Document;
 use crate::explained;
 use crate::figures::{count, counted};
 use crate::markup::{Markup, paragraph, section};
+use crate::split;
 use crate::table::{Column, Table, cell, lacking};
 
 /// Workers in the table, the slowest first; the others are only counted.
@@ -96,6 +97,9 @@ fn put_workers(page: &mut Markup, explanation: &Explanation) {
             paragraph(page, "explain", &sentence);
         }
         if !explanation.workers.is_empty() {
+            if let Some(uneven) = split::sentence(&explanation.workers) {
+                paragraph(page, "explain", &uneven);
+            }
             workers_table(&explanation.workers, WORKERS).put(page);
         }
         let left = explanation.workers.len().saturating_sub(WORKERS);

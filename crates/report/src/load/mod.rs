@@ -17,13 +17,14 @@ mod tables;
 use std::io;
 
 use hdrhistogram::Histogram;
-use taillab_model::load_result::{Generator, LoadReport};
-use taillab_model::{ClientTimes, Monotonic, Operation, Outcome, WireTimes};
+use taillab_model::load_result::LoadReport;
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, WireTimes};
 
 pub use self::figure::chart;
 pub use self::live::{LiveWindow, live_line};
 pub use self::parquet::write_parquet;
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
+use crate::clients;
 use crate::document::Curve;
 use crate::error::ReportError;
 use crate::figures::counted;
@@ -38,6 +39,14 @@ pub struct LoadDocument<'a> {
     pub curves: &'a [LoadCurve],
     /// Quantiles that the load was too short for, each with about how many requests it needs.
     pub needs: &'a [(f64, u64)],
+}
+
+impl LoadRow {
+    /// From the intended send until the generator came to it: its own delay.
+    fn lateness(&self) -> Nanos {
+        let late = self.times.sent.saturating_since(self.times.intended);
+        late.saturating_sub(self.waited)
+    }
 }
 
 impl<'a> LoadDocument<'a> {
@@ -61,7 +70,9 @@ pub enum LoadSeries {
     ResponseTime,
     /// From the actual send to the response.
     ServiceTime,
-    /// From the intended to the actual send: the generator's own delay.
+    /// How long requests waited in the client for their connections.
+    ConnectionWait,
+    /// From the intended send until the generator came to it: its own delay.
     Lateness,
     /// The response time against a responder that does nothing.
     Floor,
@@ -69,9 +80,10 @@ pub enum LoadSeries {
 
 impl LoadSeries {
     /// In the order of the table.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::ResponseTime,
         Self::ServiceTime,
+        Self::ConnectionWait,
         Self::Lateness,
         Self::Floor,
     ];
@@ -96,6 +108,7 @@ impl LoadSeries {
         match self {
             Self::ResponseTime => ("response time", "response", "response_time"),
             Self::ServiceTime => ("service time", "service", "service_time"),
+            Self::ConnectionWait => ("wait for connection", "wait", "connection_wait"),
             Self::Lateness => ("lateness", "late", "lateness"),
             Self::Floor => ("client’s floor", "floor", "floor"),
         }
@@ -106,7 +119,8 @@ impl LoadSeries {
 pub const EXPLANATION: &str = "“Response time” is how long a user waits, from the moment the \
                                schedule \
 wanted the request sent; “service time” counts from the moment it was sent; “lateness” is the \
-difference, the generator’s own delay. The “client’s floor” is the response time of the same \
+generator’s own delay before that. Between the two a request may wait for its connection, which is busy with the \
+request before: “wait for connection” is there where any did. The “client’s floor” is the response time of the same \
 schedule against a responder that does nothing.";
 
 /// One request as `requests.parquet` and `latency.hlog` of a load take it.
@@ -116,6 +130,8 @@ pub struct LoadRow {
     pub times: ClientTimes,
     /// The kernel's stamps.
     pub wire: WireTimes,
+    /// How long it waited in its client for its connection, before it was sent.
+    pub waited: Nanos,
     /// Its operation.
     pub operation: Operation,
     /// How it ended.
@@ -169,7 +185,7 @@ pub fn write_hlog<W: io::Write>(
             latencies: [
                 received.map(|at| at.saturating_since(intended)),
                 received.map(|at| at.saturating_since(sent)),
-                Some(sent.saturating_since(intended)),
+                Some(row.lateness()),
             ],
         }
     });
@@ -188,13 +204,21 @@ impl LoadTotals {
 }
 
 /// What sends the load, in a sentence without its full stop.
-pub(crate) fn client(generator: &Generator) -> String {
-    let connections = u64::from(generator.connections);
+pub(crate) fn client(report: &LoadReport) -> String {
+    let generator = report.generator();
+    let steps = generator.steps.iter().map(|step| &step.load);
+    let mut loads = report.load.iter().chain(steps);
+    let who = match loads.find_map(|load| load.clients.as_ref()) {
+        Some(of) => clients::who(of),
+        None => {
+            let connections = u64::from(generator.connections);
+            counted(connections, "connection", "connections")
+        }
+    };
     format!(
-        "{} over {}, {}, {}{}",
+        "{} over {}, {who}, {}{}",
         generator.protocol,
         generator.transport,
-        counted(connections, "connection", "connections"),
         counted(u64::from(generator.threads), "thread", "threads"),
         match generator.kept_awake {
             true => ", CPUs kept awake",

@@ -12,7 +12,7 @@ fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
     Some(length_ns(row.times.received?.saturating_since(from)))
 }
 
-const COLUMNS: [Column<LoadRow>; 13] = [
+const COLUMNS: [Column<LoadRow>; 14] = [
     Column::instant("intended", "when the schedule wanted it sent", |row| {
         Some(row.times.intended)
     }),
@@ -44,11 +44,13 @@ const COLUMNS: [Column<LoadRow>; 13] = [
     }),
     Column::length(
         "lateness_ns",
-        "sent - intended: the generator's own delay",
-        |row| {
-            let lateness = row.times.sent.saturating_since(row.times.intended);
-            Some(length_ns(lateness))
-        },
+        "from intended until the generator came to it: its own delay",
+        |row| Some(length_ns(row.lateness())),
+    ),
+    Column::length(
+        "connection_wait_ns",
+        "how long it then waited in its client for its connection, before it was sent",
+        |row| Some(length_ns(row.waited)),
     ),
     Column::word(
         "operation",

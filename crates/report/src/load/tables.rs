@@ -19,7 +19,7 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
         ink: match series {
             LoadSeries::ResponseTime => Ink::Measured,
             LoadSeries::ServiceTime => Ink::Client,
-            LoadSeries::Lateness => Ink::Notable,
+            LoadSeries::ConnectionWait | LoadSeries::Lateness => Ink::Notable,
             LoadSeries::Floor => Ink::Ideal,
         },
         distribution,
@@ -29,11 +29,16 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
 
 /// The distributions of a load and of its floor.
 pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>, verdict: &Verdict) -> Table {
-    let views = vec![
+    let mut views = vec![
         view(LoadSeries::ResponseTime, &load.response_time),
         view(LoadSeries::ServiceTime, &load.service_time),
-        view(LoadSeries::Lateness, &load.lateness),
     ];
+    let wait = load
+        .clients
+        .as_ref()
+        .and_then(|clients| clients.wait.as_ref());
+    views.extend(wait.map(|wait| view(LoadSeries::ConnectionWait, wait)));
+    views.push(view(LoadSeries::Lateness, &load.lateness));
     table_of(views, floor, verdict)
 }
 

@@ -10,6 +10,7 @@ use crate::causes::{composition_table, culprits_table, mark, workers_table};
 use crate::document::Document;
 use crate::explained::{self, Composition};
 use crate::figures::{counted, micros_f64};
+use crate::split;
 use crate::text::{INDENT, Ink, columns};
 
 /// How much of the explanation to show.
@@ -221,6 +222,9 @@ impl Page {
 
     fn workers(&mut self, workers: &[WorkerShare], extent: Extent) {
         let most = extent.most(WORKERS_SHOWN);
+        if let Some(uneven) = split::sentence(workers) {
+            self.paragraph(Ink::Plain, &uneven);
+        }
         self.table(&workers_table(workers, most));
         if most < workers.len() {
             let left = counted((workers.len() - most) as u64, "worker", "workers");

@@ -1,6 +1,6 @@
 //! What `taillab load` found, as a person reads it in a terminal.
 
-use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode, SearchResult};
+use taillab_model::load_result::{ClosedLoop, Floor, Generator, LoadReport, Mode, SearchResult};
 use taillab_model::summary::{LoadSummary, Verdict};
 use taillab_model::{Distribution, Nanos};
 
@@ -90,7 +90,7 @@ impl Page {
                 format!("{} one after the other", counted(steps, "load", "loads"))
             }
         };
-        self.generator(generator);
+        self.generator(report);
         let began = figures::utc(report.started_unix_s);
         self.fact("measured", &format!("{measured}, from {began}"));
         if let Some(place) = saved_in {
@@ -133,8 +133,9 @@ impl Page {
         self.fact("load", &what);
     }
 
-    fn generator(&mut self, generator: &Generator) {
-        self.fact("client", &client(generator));
+    fn generator(&mut self, report: &LoadReport) {
+        let generator = report.generator();
+        self.fact("client", &client(report));
         if let Some(capacity) = &generator.capacity {
             let interval = match (capacity.peak_lo_per_s, capacity.peak_hi_per_s) {
                 (Some(lo), Some(hi)) => {
@@ -164,6 +165,7 @@ impl Page {
                 &|table| {
                     table.hide_notes(3);
                     table.hide_notes(4);
+                    table.hide_notes(5);
                 },
                 &|table| table.hide_notes(2),
                 &|table| table.hide_notes(1),

@@ -206,6 +206,7 @@ fn simulated(length: Nanos) -> Sample {
             response_time: correlated(&responses),
             service_time: correlated(&service),
             lateness: Distribution::from_sorted(&lateness),
+            clients: None,
             segments: Vec::new(),
             arrivals: ArrivalsVerdict {
                 reference: ArrivalsReference::Process,

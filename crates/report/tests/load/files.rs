@@ -21,6 +21,7 @@ fn row(due_ns: u64, response_ns: Option<u64>) -> LoadRow {
             received: response_ns.map(|ns| at(due_ns + ns)),
         },
         wire: WireTimes::default(),
+        waited: Nanos::ZERO,
         operation: Operation::Call,
         outcome: if response_ns.is_some() {
             Outcome::Done

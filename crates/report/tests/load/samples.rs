@@ -117,6 +117,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                     sent: Some(times.sent + Nanos::new(2_000)),
                     received: row.server.map(|stamps| stamps.t6 + Nanos::new(9_000)),
                 },
+                waited: Nanos::ZERO,
                 operation: row
                     .operation
                     .expect("every simulated request is a get or a set"),

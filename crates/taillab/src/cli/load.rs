@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum, ValueHint};
-use taillab_console::args::{LimitArgs, Output, StoreArgs, count, numbers, rate, size, wrapped};
+use taillab_console::args::{
+    LimitArgs, Output, StoreArgs, count, limit, numbers, rate, size, wrapped,
+};
 use taillab_experiment::args::{TraceFileArgs, load_share};
 use taillab_load::protocol::PROTOCOLS;
 use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
 use taillab_model::Objective;
+use taillab_model::summary::ClientKind;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
@@ -117,9 +120,17 @@ pub struct ScheduleArgs {
 /// The client.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// Connections, divided among the threads
-    #[arg(short, long, value_name = "N", default_value = "16", value_parser = count::<NonZeroUsize>)]
-    pub connections: NonZeroUsize,
+    /// Who the requests come from: independent clients, one for each connection, or the pooled connections of one
+    /// client, which deals requests out evenly
+    #[arg(long, value_name = "KIND", default_value = "independent")]
+    pub clients: ClientKind,
+    /// Connections, divided among the threads [default: HTTP and Redis 256, else 16; at least one for each thread]
+    #[arg(short, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
+    pub connections: Option<NonZeroUsize>,
+    /// The most requests under way on a TCP or Unix connection at once, 0 for no limit: others wait in the client for
+    /// theirs [default: HTTP and Redis 1, else 0]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = limit::<u32>)]
+    pub pipeline: Option<u32>,
     /// Threads that send and receive, each on its own CPU
     #[arg(short, long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,

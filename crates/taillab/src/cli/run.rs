@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
-use taillab_console::args::{LimitArgs, Output, StoreArgs, count, rate, size};
+use taillab_console::args::{LimitArgs, Output, StoreArgs, count, limit, rate, size};
 use taillab_experiment::args::{disturbances_help, load_share};
 use taillab_experiment::definition::{
     Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport,
@@ -12,6 +12,7 @@ use taillab_experiment::definition::{
 use taillab_experiment::fix::{FactorialArgs, FixArgs};
 use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_model::summary::ClientKind;
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
@@ -199,10 +200,18 @@ struct LoadSettings {
     /// Length of the load before the measurement [default: 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
-    /// Connections of the generator [default: 256, UDP 16, but at least one for each of its CPUs]
+    /// Who the requests come from: independent clients, one for each connection, or the pooled connections of one
+    /// client, which deals requests out evenly [default: independent]
+    #[arg(long, value_name = "KIND")]
+    clients: Option<ClientKind>,
+    /// Connections of the generator [default: 1024, pooled 256, UDP 16, but at least one for each of its CPUs]
     #[arg(short, long, value_name = "N", value_parser = count::<u16>)]
     connections: Option<u16>,
-    /// Additional TCP connections, used only while all others wait for a response, so that requests do not
+    /// The most requests under way on a TCP connection at once, 0 for no limit: others wait in the client for theirs
+    /// [default: HTTP and Redis 1, else 0]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = limit::<u16>)]
+    pipeline: Option<u16>,
+    /// Additional TCP connections of a pool, used only while all others wait for a response, so that requests do not
     /// queue on their connections during a stall [default: 3840, null-rpc 768]
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u16>)]
     reserve: Option<u16>,
@@ -357,7 +366,9 @@ impl LoadSettings {
         given.text("workload.path", self.path);
         given.whole("workload.request_bytes", self.request_bytes);
         given.whole("workload.response_bytes", self.response_bytes);
+        given.text("client.kind", self.clients);
         given.whole("client.connections", self.connections);
+        given.whole("client.pipeline", self.pipeline);
         given.whole("client.reserve", self.reserve);
         given.length("client.timeout", self.timeout);
     }

@@ -55,6 +55,8 @@ impl StreamProtocol for Framed {
     }
 }
 
+const SCHEDULED: Sending = Sending::Scheduled { seed: 1 };
+
 fn answer(request: &[u8]) -> Vec<u8> {
     let fill = vec![b'.'; usize::from(request[4])];
     [&request[4..], &request[..4], &fill].concat()
@@ -203,6 +205,11 @@ impl Caller {
             }
             other => self.others.push(other),
         }
+        while let Some(released) = client.send_waiting(|_, _| true) {
+            if let Some(Err(_)) = released.sent {
+                self.ended[released.k] = Some(Outcome::SendFailed);
+            }
+        }
         true
     }
 
@@ -223,7 +230,56 @@ fn chunks() -> impl Strategy<Value = Vec<(usize, usize)>> {
     proptest::collection::vec((0_usize..8, 1_usize..300), 1..20)
 }
 
+/// Any way in which clients use their connections.
+fn habits() -> impl Strategy<Value = Habits> {
+    let kinds = prop_oneof![Just(ClientKind::Independent), Just(ClientKind::Pooled)];
+    (kinds, 0_u32..4, 0_usize..3).prop_map(|(kind, pipeline, reserve)| Habits {
+        kind,
+        pipeline: NonZeroU32::new(pipeline),
+        reserve,
+    })
+}
+
+/// One request at a time on each connection.
+fn one_at_a_time(kind: ClientKind) -> Habits {
+    Habits {
+        kind,
+        pipeline: NonZeroU32::new(1),
+        reserve: 0,
+    }
+}
+
 proptest! {
+    /// Each request of independent clients has the connection that it drew, and no connection more than
+    /// it may have at once.
+    #[test]
+    fn independent_clients_wait_for_their_own_connections(
+        connections in 1_usize..6,
+        most in 1_u32..4,
+        chunks in chunks(),
+        steps in proptest::collection::vec((any::<u8>(), 0_u32..4), 1..100),
+    ) {
+        let mut client = Fake::client(connections, chunks, |_, request| (answer(request), None))
+            .with(Habits::independent(NonZeroU32::new(most)));
+        client.begin(steps.len(), SCHEDULED);
+        let mut caller = Caller::default();
+        for &(length, looks) in &steps {
+            caller.send(&mut client, length);
+            for _ in 0..looks {
+                caller.look(&mut client);
+            }
+            prop_assert!((0..connections).all(|c| client.rotation.depth(c).unwrap() <= most));
+        }
+        caller.look_until_nothing(&mut client);
+        prop_assert_eq!(caller.count(Outcome::Done), steps.len());
+        let (keys, draw) = (client.keys(), Draw::new(1, connections));
+        prop_assert!((0..steps.len()).all(|k| keys.connection_of(k) == Some(draw.of(k))));
+        for connection in 0..connections {
+            let of_it = caller.order.iter().filter(|&&k| draw.of(k) == connection);
+            prop_assert!(of_it.is_sorted());
+        }
+    }
+
     /// However the kernel cuts the answers, and whenever they are looked for.
     #[test]
     fn any_chunks_give_the_same_answers(
@@ -232,7 +288,7 @@ proptest! {
         steps in proptest::collection::vec((any::<u8>(), 0_u32..4), 1..100),
     ) {
         let mut client = Fake::client(connections, chunks, |_, request| (answer(request), None));
-        client.begin(steps.len());
+        client.begin(steps.len(), SCHEDULED);
         let mut caller = Caller::default();
         for &(length, looks) in &steps {
             caller.send(&mut client, length);
@@ -263,6 +319,7 @@ proptest! {
             1..40,
         ),
         steps in proptest::collection::vec((0_u8..4, 0_u32..4), 1..100),
+        habits in habits(),
     ) {
         let mut k = 0;
         let mut client = Fake::client(connections, chunks, move |_, request| {
@@ -277,7 +334,9 @@ proptest! {
                 8 => (Vec::new(), Some(Ending::Reset)),
                 _ => (answer(request).repeat(2), None),
             }
-        });
+        })
+        .with(habits);
+        client.begin(steps.len(), SCHEDULED);
         let mut caller = Caller::default();
         for &(length, looks) in &steps {
             caller.send(&mut client, length);
@@ -286,11 +345,18 @@ proptest! {
             }
             client.tend(Nanos::MAX);
         }
-        caller.look_until_nothing(&mut client);
-        for line in &mut client.transport.lines {
-            line.end = (!line.is_closed).then_some(Ending::Closed);
+        // what waits for a connection goes when that is closed and opened again
+        for _ in 0..=steps.len() {
+            caller.look_until_nothing(&mut client);
+            for line in &mut client.transport.lines {
+                line.end = (!line.is_closed).then_some(Ending::Closed);
+            }
+            caller.look_until_nothing(&mut client);
+            if client.waiting.len() == 0 {
+                break;
+            }
+            (0..connections).for_each(|_| client.tend(Nanos::MAX));
         }
-        caller.look_until_nothing(&mut client);
         prop_assert!(caller.ended.iter().all(Option::is_some));
         prop_assert_eq!(client.pending.len(), 0);
     }
@@ -301,7 +367,7 @@ const WHOLE: [(usize, usize); 1] = [(0, usize::MAX)];
 #[test]
 fn idle_connections_are_taken_in_turn_and_keys_follow_the_bytes() {
     let mut client = Fake::client(2, WHOLE.to_vec(), |_, request| (answer(request), None));
-    client.begin(4);
+    client.begin(4, SCHEDULED);
     let mut caller = Caller::default();
     for _ in 0..4 {
         caller.send(&mut client, 0);
@@ -352,7 +418,7 @@ fn requests_of_an_earlier_count_are_not_mixed_up_with_new_ones() {
     for _ in 0..3 {
         client.send(wanted(7)).unwrap();
     }
-    client.begin(1);
+    client.begin(1, SCHEDULED);
     let mut caller = Caller::default();
     caller.send(&mut client, 7);
     caller.look_until_nothing(&mut client);
@@ -462,4 +528,89 @@ fn leftovers_are_given_back() {
     caller.look_until_nothing(&mut client);
     assert_eq!(caller.count(Outcome::Done), 100);
     assert!((0..100).all(|c| client.leftovers.of(c).is_none()));
+}
+
+/// A server that answers one request per read would lose the second.
+#[test]
+fn a_pool_of_busy_connections_lets_requests_wait_for_the_first_that_is_free() {
+    let echo = |_, request: &[u8]| (answer(request), None);
+    let mut client =
+        Fake::client(2, vec![(1, usize::MAX)], echo).with(one_at_a_time(ClientKind::Pooled));
+    client.begin(3, SCHEDULED);
+    let sent: Vec<_> = (0..3).map(|_| client.send(wanted(0)).unwrap()).collect();
+    assert_eq!(sent, [Sent::Gone, Sent::Gone, Sent::Waits]);
+    assert_eq!(client.send_waiting(|_, _| true), None);
+    let second = Received::Answer {
+        k: 1,
+        outcome: Outcome::Done,
+    };
+    assert_eq!(client.receive(|_| Some(wanted(0))), second);
+    let released = client.send_waiting(|_, _| true).unwrap();
+    assert_eq!((released.k, released.sent), (2, Some(Ok(()))));
+    assert_eq!(client.send_waiting(|_, _| true), None);
+    assert_eq!(client.keys().connection_of(2), Some(1));
+}
+
+#[test]
+fn a_request_that_waited_too_long_is_given_up() {
+    let echo = |_, request: &[u8]| (answer(request), None);
+    let habits = one_at_a_time(ClientKind::Independent);
+    let mut client = Fake::client(1, WHOLE.to_vec(), echo).with(habits);
+    client.begin(3, SCHEDULED);
+    (0..3).for_each(|_| assert!(client.send(wanted(0)).is_ok()));
+    client.receive(|_| Some(wanted(0)));
+    let mut released = || {
+        client
+            .send_waiting(|k, _| k == 2)
+            .map(|gone| (gone.k, gone.sent))
+    };
+    assert_eq!(released(), Some((1, None)));
+    assert_eq!(released(), Some((2, Some(Ok(())))));
+    assert_eq!(released(), None);
+}
+
+#[test]
+fn a_closed_connection_keeps_the_requests_of_its_client_until_it_is_open_again() {
+    let mut served = 0;
+    let closes_once = move |_, request: &[u8]| {
+        served += 1;
+        (answer(request), (served == 1).then_some(Ending::Closed))
+    };
+    let habits = Habits::independent(None);
+    let mut client = Fake::client(1, WHOLE.to_vec(), closes_once).with(habits);
+    client.begin(3, SCHEDULED);
+    let mut caller = Caller::default();
+    // the second finds the end, the third that it is closed
+    (0..3).for_each(|_| caller.send(&mut client, 0));
+    caller.look_until_nothing(&mut client);
+    assert_eq!(caller.ended, [Some(Outcome::Done), None, None]);
+    client.tend(Nanos::MAX);
+    caller.look_until_nothing(&mut client);
+    assert_eq!(caller.ended, [Some(Outcome::Done); 3]);
+}
+
+/// What waits at the end of a count is not sent in the next one.
+#[test]
+fn requests_that_wait_are_dropped_with_their_count() {
+    let echo = |_, request: &[u8]| (answer(request), None);
+    let habits = one_at_a_time(ClientKind::Independent);
+    let mut client = Fake::client(1, WHOLE.to_vec(), echo).with(habits);
+    client.begin(2, SCHEDULED);
+    (0..2).for_each(|_| assert!(client.send(wanted(0)).is_ok()));
+    client.begin(1, SCHEDULED);
+    let mut caller = Caller::default();
+    caller.send(&mut client, 3);
+    caller.look_until_nothing(&mut client);
+    assert_eq!(caller.ended, [Some(Outcome::Done)]);
+    assert_eq!(caller.others, []);
+}
+
+/// A closed loop fills all connections before any has two requests.
+#[test]
+fn a_closed_loop_takes_idle_connections() {
+    let echo = |_, request: &[u8]| (answer(request), None);
+    let mut client = Fake::client(50, WHOLE.to_vec(), echo).with(Habits::independent(None));
+    client.begin(50, Sending::Answered { seed: 1 });
+    (0..50).for_each(|_| assert!(client.send(wanted(0)).is_ok()));
+    assert!((0..50).all(|c| client.rotation.depth(c) == Some(1)));
 }

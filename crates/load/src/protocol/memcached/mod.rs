@@ -39,6 +39,7 @@ pub const ASCII: Protocol = Protocol {
     scheme: "memcached",
     label: "memcached-ascii",
     default_port: 11211,
+    pipelines: true,
     asks: &[Ask::Keys],
     stream: |w| on_stream(Dialect::Ascii, w),
     datagrams: Some(|w| over_udp(Dialect::Ascii, w)),

@@ -43,12 +43,16 @@ const OPENING_AT_ONCE: usize = 128;
 /// Opening all connections fails if none comes up for this long.
 const STUCK: Nanos = Nanos::from_secs(10);
 
-/// Between two attempts to open the same connection.
+/// Between two attempts to open a connection that could not be opened, or that ended before it brought anything. One
+/// that served is opened again at once.
 const RETRY: Nanos = Nanos::from_millis(10);
 
 /// Opening a connection takes about this long. It is done when nothing is due for as long, or
-/// when it is overdue by [`RETRY`].
+/// when it is overdue by [`OVERDUE`].
 const OPENING_TAKES: Nanos = Nanos::from_micros(60);
+
+/// How long opening a connection waits for a gap in the schedule.
+const OVERDUE: Nanos = Nanos::from_micros(200);
 
 /// When no connection has been up for this long, the server counts as gone.
 const GONE: Nanos = Nanos::from_secs(1);
@@ -96,6 +100,8 @@ struct Link {
     /// Bytes that the kernel has not taken yet.
     output: Vec<u8>,
     attempted: Monotonic,
+    /// Something came on it since it was opened.
+    served: bool,
 }
 
 impl StreamSockets {
@@ -179,6 +185,7 @@ impl StreamSockets {
     fn open(&mut self, connection: usize) -> Result<(), Errno> {
         let link = &mut self.links[connection];
         link.attempted = now();
+        link.served = false;
         let (socket, is_up) = self.opener.begin()?;
         let wanted = match is_up {
             true => EventFlags::IN,
@@ -240,7 +247,11 @@ impl StreamSockets {
     }
 
     fn reopen_later(&mut self, connection: usize) {
-        let due = self.links[connection].attempted + RETRY;
+        let link = &self.links[connection];
+        let due = match link.served {
+            true => now(),
+            false => link.attempted + RETRY,
+        };
         self.closed.push(Reverse((due, connection as u32)));
     }
 
@@ -260,6 +271,7 @@ impl StreamSockets {
         match read {
             Ok(length) if length > 0 => {
                 self.received = length;
+                self.links[connection].served = true;
                 Some(Event::Bytes(connection))
             }
             Ok(_) => Some(self.ended(connection, Ending::Closed)),
@@ -371,7 +383,7 @@ impl StreamSockets {
         let Some(&Reverse((due, connection))) = self.closed.peek() else {
             return;
         };
-        let overdue = at.saturating_since(due + RETRY) > Nanos::ZERO;
+        let overdue = at.saturating_since(due) > OVERDUE;
         if at < due || (until_next < OPENING_TAKES && !overdue) {
             return;
         }
@@ -394,6 +406,7 @@ impl Link {
             origin: None,
             output: Vec::new(),
             attempted: Monotonic::from_nanos_since_boot(0),
+            served: false,
         }
     }
 }

@@ -152,7 +152,7 @@ fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBl
         let delayed = entries().map(|entry| entry.connection.is_some_and(is_delayed));
         delayed.collect()
     });
-    let late = late(times.iter().map(|times| (times.intended, times.sent)));
+    let late = late(entries().map(|entry| (entry.times.intended, entry.turn())));
     ClientBlock {
         sojourns_ns: (times.iter())
             .map(|times| times.received?.checked_since(times.sent))

@@ -130,7 +130,7 @@ fn of_ping_pong(run: &FleetRun, connections: usize) -> (ClosedLoop, LoadEvidence
     let service_times: Vec<Nanos> = answered()
         .filter_map(|entry| entry.service_time())
         .collect();
-    let sends = || run.measured_sends();
+    let sends = || run.measured_turns();
     // to the last answer: between the sends of a few slow requests, less time passes than they take
     let last_answer = answered().filter_map(|entry| entry.times.received).max();
     let elapsed = match (sends().next(), sends().last().max(last_answer)) {

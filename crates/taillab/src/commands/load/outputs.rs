@@ -143,6 +143,7 @@ fn row(entry: &Entry, thread: usize) -> LoadRow {
     LoadRow {
         times: entry.times,
         wire: entry.wire,
+        waited: entry.waited,
         operation: entry.operation,
         outcome: entry.outcome,
         connection: entry

@@ -1,10 +1,12 @@
 //! What a load measures, checked before anything is opened.
 
+use std::num::{NonZeroU32, NonZeroUsize};
+
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_experiment::time_stamps::TraceOptions;
 use taillab_host::Roots;
 use taillab_host::environment::Memory;
-use taillab_load::{ClosedLoop, KernelStamps, Target, Waiting};
+use taillab_load::{ClosedLoop, Habits, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
 use taillab_model::Objective;
 
@@ -24,6 +26,11 @@ const WARM_UP: Nanos = Nanos::from_secs(1);
 const FLOOR: Nanos = Nanos::from_secs(3);
 /// No generator sends faster: a higher rate is a typing error.
 const MOST_PER_S: f64 = 100e6;
+/// Connections of clients that pipeline, and sockets of those over UDP: none waits for its connection.
+const PIPELINED_CONNECTIONS: usize = 16;
+/// Connections of clients that send one request at a time. While fewer than 2.5 requests are in the server on
+/// average, fewer than 1 % wait for their connection; servers with their usual settings take so many.
+const CONNECTIONS: usize = 256;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
@@ -103,6 +110,7 @@ pub struct Closed {
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
     pub connections: usize,
+    pub habits: Habits,
     pub placing: Placing,
     pub timeout: Nanos,
     pub waiting: Waiting,
@@ -114,6 +122,14 @@ pub struct ClientPlan {
 impl ClientPlan {
     pub fn threads(&self) -> usize {
         self.placing.threads.len()
+    }
+
+    /// The most requests that can be in flight, of this number.
+    pub fn in_flight(&self, outstanding: usize) -> usize {
+        let each = self.habits.pipeline.map(|most| most.get() as usize);
+        each.map_or(outstanding, |each| {
+            outstanding.min(each.saturating_mul(self.connections))
+        })
     }
 
     /// Connections of thread `i`: they differ by at most one.
@@ -131,8 +147,8 @@ pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
     }
     .or_exit(Exit::Usage)?;
     let requests = Requests::of(&target, &args.requests)?;
-    let client = client(&args.client)?;
-    let work = work(&args.load, client.threads())?;
+    let client = client(&args.client, &requests)?;
+    let work = work(&args.load, &client)?;
     let several = match &work {
         Work::Open(open) => open.levels.len() > 1,
         Work::Find(_) => true,
@@ -186,8 +202,25 @@ impl Work {
     }
 }
 
-fn client(args: &ClientArgs) -> Result<ClientPlan, Failure> {
-    let (connections, threads) = (args.connections.get(), args.threads.get());
+/// The most requests on a connection at once; `None` where there is no limit.
+fn pipeline(args: &ClientArgs, requests: &Requests) -> Result<Option<NonZeroU32>, Failure> {
+    match args.pipeline {
+        Some(1..) if requests.are_datagrams() => Err(Failure::usage(
+            "--pipeline is for TCP and Unix sockets: datagrams never wait; leave it out",
+        )),
+        Some(most) => Ok(NonZeroU32::new(most)),
+        None => Ok((!requests.pipeline()).then_some(NonZeroU32::MIN)),
+    }
+}
+
+fn client(args: &ClientArgs, requests: &Requests) -> Result<ClientPlan, Failure> {
+    let threads = args.threads.get();
+    let pipeline = pipeline(args, requests)?;
+    let usual = match pipeline {
+        Some(_) => CONNECTIONS,
+        None => PIPELINED_CONNECTIONS,
+    };
+    let connections = (args.connections).map_or(usual.max(threads), NonZeroUsize::get);
     if connections > MOST_CONNECTIONS {
         return Err(Failure::usage(format!(
             "{connections} connections are more than one machine has ports for; use at most \
@@ -207,6 +240,11 @@ fn client(args: &ClientArgs) -> Result<ClientPlan, Failure> {
     }
     Ok(ClientPlan {
         connections,
+        habits: Habits {
+            kind: args.clients,
+            pipeline,
+            reserve: 0,
+        },
         placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
         timeout: args.timeout,
         waiting: match args.wait {
@@ -221,7 +259,7 @@ fn client(args: &ClientArgs) -> Result<ClientPlan, Failure> {
     })
 }
 
-fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
+fn work(args: &ScheduleArgs, client: &ClientPlan) -> Result<Work, Failure> {
     if args.duration == Some(Nanos::ZERO) {
         return Err(Failure::usage(
             "the duration must be above 0; give e.g. -d 10s",
@@ -235,8 +273,9 @@ fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
             )));
         }
         Some(given) => given,
-        None => ClosedLoop::outstanding_for(threads),
+        None => ClosedLoop::outstanding_for(client.threads()),
     };
+    let outstanding = client.in_flight(outstanding);
     let warmup = args.warmup.unwrap_or(WARM_UP);
     if args.ping_pong || args.rate == Some(Amounts::Max) {
         if args.find.is_some() || args.profile.is_some() || args.recorded.trace.is_some() {

@@ -66,6 +66,11 @@ impl Requests {
         self.datagrams
     }
 
+    /// Whether the next request on a connection usually follows before the last one is answered.
+    pub fn pipeline(&self) -> bool {
+        self.datagrams || self.protocol.pipelines
+    }
+
     /// The protocol's name in results.
     pub fn label(&self) -> &'static str {
         self.protocol.label

@@ -78,7 +78,8 @@ impl<'a> Session<'a> {
         let pin = move |i| placing.pin(i).map_err(PrepareError::from);
         let connect = |i| {
             let (connections, codec) = (client.connections_of(i), requests.codec()?);
-            AnyClient::connect(&endpoint, connections, codec, client.stamps)
+            let connected = AnyClient::connect(&endpoint, connections, codec, client.stamps)?;
+            Ok(connected.with(client.habits))
         };
         let work = || Fleet::connect(client.threads(), pin, connect);
         let fleet = Progress::new(say.quiet).during(&[], || 0, work)?;
@@ -220,11 +221,11 @@ impl<'a> Session<'a> {
             (None, true) => {}
         }
         let arrivals = if shape.is_poisson() {
-            arrivals_verdict(run.measured_sends(), rate_per_s, SHORTEST_WINDOW)
+            arrivals_verdict(run.measured_turns(), rate_per_s, SHORTEST_WINDOW)
                 .or_exit(Exit::Failed)?
         } else {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
-            schedule_verdict(&shape.name(), intended, run.measured_sends())
+            schedule_verdict(&shape.name(), intended, run.measured_turns())
         };
         let analysis = summarise_load(&run, (rate_per_s, utilization), arrivals, &Spans::default());
         Ok(LoadMeasurement {

@@ -1,0 +1,100 @@
+//! What the choice of connections does to the queues of a server whose workers have their own: a simulation with the
+//! generator's own choice.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::habits::Draw;
+use super::rotation::Rotation;
+
+const REQUESTS: usize = 800_000;
+
+/// A nanosecond clock: times of service are this many of it on average.
+const SERVICE: f64 = 1_000_000.0;
+
+/// A server whose workers have their own connections, dealt to them in turn.
+struct Server {
+    workers: usize,
+    connections: usize,
+    /// Share of the time in which all workers together work.
+    load: f64,
+    /// The length of each service, from a number that is exponential with mean 1.
+    service: fn(f64) -> f64,
+}
+
+impl Server {
+    /// p99 of the time in the server, in service times.
+    fn p99(&self, mut choose: impl FnMut(usize, &mut Rotation) -> usize) -> f64 {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
+        let mut exponential = || -> f64 { Exp1.sample(&mut rng) };
+        let mut rotation = Rotation::new(self.connections, 0);
+        (0..self.connections).for_each(|connection| rotation.join(connection));
+        let mean_gap = SERVICE / (self.load * self.workers as f64);
+        let mut leaves: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut free_at = vec![0_u64; self.workers];
+        let mut at = 0.0;
+        let sojourns = (0..REQUESTS).map(|k| {
+            at += exponential() * mean_gap;
+            let came = at as u64;
+            while let Some(&Reverse((left, connection))) = leaves.peek()
+                && left <= came
+            {
+                leaves.pop();
+                rotation.answered(connection);
+            }
+            let connection = choose(k, &mut rotation);
+            rotation.took(connection);
+            let worker = &mut free_at[connection % self.workers];
+            *worker = came.max(*worker) + ((self.service)(exponential()) * SERVICE) as u64;
+            leaves.push(Reverse((*worker, connection)));
+            *worker - came
+        });
+        let mut sojourns: Vec<u64> = sojourns.collect();
+        let rank = REQUESTS / 100 * 99;
+        *sojourns.select_nth_unstable(rank).1 as f64 / SERVICE
+    }
+}
+
+/// Four workers at 75 %, of which each request takes the same time.
+const FOUR: Server = Server {
+    workers: 4,
+    connections: 256,
+    load: 0.75,
+    service: |_| 1.0,
+};
+
+fn near(found: f64, exact: f64) {
+    assert!((found / exact - 1.0).abs() < 0.05, "{found} is not {exact}");
+}
+
+/// M/D/4: the exact p99 of one queue with four workers is 2.85 service times.
+#[test]
+fn a_pool_hides_that_workers_have_queues_of_their_own() {
+    near(FOUR.p99(|_, rotation| rotation.next().unwrap()), 2.85);
+}
+
+/// Four times M/D/1: the exact p99 of each is 9.01 service times.
+#[test]
+fn independent_clients_load_each_worker_as_a_queue_of_its_own() {
+    let draw = Draw::new(1, FOUR.connections);
+    near(FOUR.p99(|k, _| draw.of(k)), 9.01);
+}
+
+/// Services of 5 ms, exponential, at 200/s on two workers, of which one has two of three connections. Two
+/// M/M/1 with two thirds and one third of the rate: of all, 2/3·e^(−x/3) + 1/3·e^(−2x/3) take longer than x
+/// services, which is 1 % at 12.6 of them, 63 ms. A shared queue has 28 ms.
+#[test]
+fn two_connections_of_three_on_one_worker_are_its_queue() {
+    let uneven = Server {
+        workers: 2,
+        connections: 3,
+        load: 0.5,
+        service: |exponential| exponential,
+    };
+    let draw = Draw::new(1, uneven.connections);
+    near(uneven.p99(|k, _| draw.of(k)), 12.6);
+}
