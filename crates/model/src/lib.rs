@@ -13,6 +13,7 @@ macro_rules! display_as_in_json {
     };
 }
 
+mod application;
 pub mod budget;
 mod bursts;
 mod cause;
