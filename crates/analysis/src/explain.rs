@@ -14,6 +14,7 @@ use taillab_model::explanation::{
 use taillab_model::summary::{ReplayedSchedule, Withdrawn};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
+use crate::application::Application;
 use crate::clustering::{Clusters, threshold_rank};
 use crate::comparison;
 use crate::composition::Composition;
@@ -74,6 +75,7 @@ pub(crate) struct Explainer {
     clusters: Clusters,
     taken: TakenTime,
     sleepers: Sleepers,
+    application: Application,
     roots: Roots,
     shadow: Shadow,
     /// Matched requests of the windows before.
@@ -103,6 +105,7 @@ impl Explainer {
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
             sleepers: Sleepers::new(options.measure_from),
+            application: Application::default(),
             roots: Roots::default(),
             shadow: Shadow::default(),
             requests_before: 0,
@@ -135,6 +138,7 @@ impl Explainer {
             self.span = Some((self.span.map_or(t1, |(from, _)| from), t1));
             self.sojourns.record(sojourn);
             self.heat.add(t1, sojourn);
+            self.application.add(matched, timeline, place);
         }
         // slow means slow among all requests so far
         if let Some(rank) = threshold_rank(self.sojourns.count())
@@ -205,6 +209,7 @@ impl Explainer {
             heat_map: self.heat.finish(),
             clustering: self.clusters.finish(),
             hypervisor: self.taken.finish(),
+            application: self.application.finish(sojourn.distribution.unanswered),
             sleeping: (self.sleepers).finish(length, sojourn.distribution.unanswered),
             fan_out: sojourn.fan_out.clone(),
             limits: limits(self.seen),

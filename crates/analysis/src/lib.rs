@@ -13,6 +13,7 @@
 //! A load without the server's stamps takes a shorter path: [`load::summarise`], then the same
 //! verdict.
 
+mod application;
 mod bound;
 pub mod client;
 pub mod clustering;

@@ -7,6 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
 pub use crate::bursts::{BurstRoot, Clustering, SlowRequests};
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 pub use crate::program::{Program, programs};
@@ -450,6 +451,9 @@ pub struct Explanation {
     /// The same of the requests around p50, p99 and p99.9 of the sojourn: those that took about as long.
     #[serde(default)]
     pub around: Vec<Band>,
+    /// What the server did between T4 and T5 of the requests around p50, p99 and p99.9.
+    #[serde(default)]
+    pub application: Vec<ApplicationAt>,
     /// What to tell a person, the most important first.
     pub findings: Vec<Finding>,
     /// Who overtook whom.

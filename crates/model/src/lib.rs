@@ -14,6 +14,7 @@ macro_rules! display_as_in_json {
     };
 }
 
+mod application;
 mod bursts;
 mod cause;
 pub mod compare;

@@ -1,5 +1,6 @@
 //! Tables of the five stages between the driver and the server's threads.
 
+use taillab_model::explanation::{ApplicationAt, Doing};
 use taillab_model::summary::{ServerResult, Stages};
 use taillab_model::{Distribution, Stage};
 
@@ -50,6 +51,32 @@ pub(crate) fn at_percentiles(result: &ServerResult) -> Table {
         table.row(cells);
     }
     table
+}
+
+/// What the server did between T4 and T5; `None` where that is not known.
+pub(crate) fn application(result: &ServerResult) -> Option<Table> {
+    let rows = &result.explanation.as_ref()?.application;
+    let mean = |at: &ApplicationAt, doing: Doing| {
+        let mut parts = at.parts.iter();
+        parts
+            .find(|part| part.doing == doing)
+            .map(|part| part.mean_ns)
+    };
+    let occurs = |doing: &Doing| rows.iter().any(|at| mean(at, *doing).is_some());
+    let kinds: Vec<Doing> = Doing::ALL.into_iter().filter(occurs).collect();
+    let mut columns = vec![Column::left("around"), Column::right("T4–T5")];
+    columns.extend(kinds.iter().map(|doing| Column::right(doing.label())));
+    let mut table = Table::new("T4–T5 by what the server did, in microseconds", columns);
+    for at in rows {
+        let mut cells = vec![name(quantile_name(at.q)), cell(micros_f64(at.mean_ns))];
+        cells.extend(
+            kinds
+                .iter()
+                .map(|doing| known(mean(at, *doing).map(micros_f64))),
+        );
+        table.row(cells);
+    }
+    (!rows.is_empty()).then_some(table)
 }
 
 /// The distribution of each stage.

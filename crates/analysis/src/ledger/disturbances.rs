@@ -92,12 +92,12 @@ pub(super) enum Site {
 /// What a piece of a delay is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartOf {
-    /// Something on a CPU that began then: a segment, or the stay of a thread.
+    /// Something that began then: a segment of a CPU, or a pause.
     Stay {
         /// In nanoseconds since boot; all of it counts, even if no request waited yet.
         since_ns: u64,
     },
-    /// A wait for a CPU that has had this thread, or none, since then: it counts from when somebody waited.
+    /// A wait for a CPU on which a thread is, or which is idle, since then: it counts from when somebody waited.
     Wait {
         /// In nanoseconds since boot.
         since_ns: u64,

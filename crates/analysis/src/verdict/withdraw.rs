@@ -122,6 +122,7 @@ impl Withdrawn {
             explanation.slow_requests = None;
         }
         (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
+        (explanation.application).retain(|at| self.keeps(at.q));
         (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
         for request in explanation.slowest.iter_mut().filter(|_| self.ideal) {
             request.ideal_ns = None;

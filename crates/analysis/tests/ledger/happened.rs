@@ -117,7 +117,9 @@ fn bursts_begin_with_the_thread_that_made_them() {
     });
     let stays = stays.count() as u64;
     let found = explained(&plan, &traffic.events);
-    let background = whole(&found.causes, Cause::Background);
+    let burst = Some(super::thread("burst", super::kernel::BURST));
+    let background = found.causes.iter().find(|share| share.culprit == burst);
+    let background = background.expect("the thread");
     assert_eq!(background.events, stays, "{background:?}");
     let roots = &found.explanation.burst_roots;
     let chief = roots.first().expect("a root");

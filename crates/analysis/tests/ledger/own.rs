@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use taillab_analysis::AnalysisOptions;
-use taillab_model::explanation::{Cause, CauseShare, Culprit};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Doing};
 use taillab_model::{
     Asleep, Event, EventKind, Monotonic, Nanos, PacketId, RecordingContext, RequestKey, ThreadName,
     Tid,
@@ -254,6 +254,20 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
         (2.99e6..3.01e6).contains(&upstream.mean_event_ns),
         "{upstream:?}"
     );
+
+    // T4 to T5: 3 ms of sockets, 1 µs until it is on the CPU, the rest on it
+    let application = &found.explanation.application[0];
+    let parts = application
+        .parts
+        .iter()
+        .map(|part| (part.doing, part.mean_ns));
+    let wanted = [
+        (Doing::OnCpu, 16_000.0),
+        (Doing::WaitingForCpu, 1_000.0),
+        (Doing::Sockets, 3_000_000.0),
+    ];
+    assert_eq!(parts.collect::<Vec<_>>(), wanted);
+    assert_eq!(application.mean_ns, 3_017_000.0);
 
     // a thread of its own process woke it: it is named
     let found = asks(DISPATCHER, false);

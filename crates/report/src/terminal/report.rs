@@ -128,6 +128,13 @@ impl Page {
             "mean µs of the complete requests around each percentile",
         );
         self.table(&stages::at_percentiles(&document.report.server));
+        if let Some(table) = stages::application(&document.report.server) {
+            self.heading(
+                "T4–T5 by what the server did",
+                "mean µs around each percentile",
+            );
+            self.table(&table);
+        }
     }
 
     fn hooks_of_stamps(&mut self, document: &Document<'_>) {

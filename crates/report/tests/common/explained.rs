@@ -199,6 +199,7 @@ fn explain(
             episodes: 188,
             mean_episode_requests: 18.3,
         }),
+        application: Vec::new(),
         bursts: 0,
         burst_roots: Vec::new(),
         slow_requests: None,

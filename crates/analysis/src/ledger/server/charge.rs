@@ -102,8 +102,8 @@ impl ServerState {
                         false => Cause::Background,
                     };
                     let label = self.label(cause, Who::Thread(thread));
-                    let stay = self.stay(k);
-                    return self.delay(k, label, (from_ns, to_ns), stay, None);
+                    let wait = self.wait(k);
+                    return self.delay(k, label, (from_ns, to_ns), wait, None);
                 }
             },
         };
@@ -111,10 +111,8 @@ impl ServerState {
             _ if self.cpus[k].is_on_its_way(from_ns) && label == self.cpus[k].on_its_way => {
                 self.end_of_sleep(k, from_ns)
             }
-            // the CPU may have been idle for long when somebody came to wait for it
-            Top::Idle { .. } | Top::Nothing => PartOf::Wait {
-                since_ns: self.cpus[k].thread_since_ns,
-            },
+            // it may have been like that for long when somebody came to wait
+            Top::Idle { .. } | Top::Nothing => self.wait(k),
             _ => self.cpus[k].segment_at(from_ns),
         };
         self.delay(k, label, (from_ns, to_ns), part_of, of);
@@ -293,8 +291,11 @@ impl ServerState {
         }
         self.histories[k].push(label, length);
         let of_label = (self.ledger.labels.cause(label), label);
-        let site = match part_of {
-            PartOf::Sleep(..) => Site::Worker(self.cpus[k].on_its_way_of),
+        let cpu = &self.cpus[k];
+        let site = match (part_of, cpu.worker) {
+            (PartOf::Sleep(..), _) => Site::Worker(cpu.on_its_way_of),
+            // it may go on asleep, or on another CPU
+            (PartOf::Service(_), Some(w)) => Site::Worker(w),
             _ => Site::Cpu(k),
         };
         (self.disturbances).add(of_label, site, (from_ns, to_ns), part_of);
@@ -308,10 +309,10 @@ impl ServerState {
         PartOf::Sleep(at_ns, serving.map(|id| self.requests[id].place))
     }
 
-    /// The stay of the thread that is on CPU `k`.
-    fn stay(&self, k: usize) -> PartOf {
+    /// A wait for CPU `k` during the stay of the thread that is there.
+    fn wait(&self, k: usize) -> PartOf {
         let since_ns = self.cpus[k].thread_since_ns;
-        PartOf::Stay { since_ns }
+        PartOf::Wait { since_ns }
     }
 
     /// Notes that the service of the request `of` brought about a delay itself.

@@ -45,7 +45,10 @@ impl ServerState {
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
         let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
         let place = of.map(|id| self.requests[id].place);
-        let sleep = PartOf::Sleep(self.workers[w].state_since_ns, place);
+        let sleep = match place.filter(|_| self.ledger.labels.cause(own) == Cause::SlowService) {
+            Some(place) => PartOf::Service(place),
+            None => PartOf::Sleep(self.workers[w].state_since_ns, place),
+        };
         self.workers[w].trace.note(Happened::Work(timer), work);
         if self.pauses.is_empty() {
             self.held_up(w, (own, of), (from_ns, slept_ns), sleep);

@@ -1,0 +1,105 @@
+//! T4 to T5: the server's own time on the CPU, and what it waits for, by the spans of the thread that served.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{ApplicationAt, ApplicationPart, Doing};
+use taillab_model::histogram::cell;
+
+use crate::composition::AROUND;
+use crate::id_map::grow_to;
+use crate::matched::Matched;
+use crate::stages::cells_around;
+use crate::timeline::{Sleep, Timeline, WorkerState};
+
+/// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
+const BITS: u32 = 9;
+
+const KINDS: usize = Doing::ALL.len();
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    requests: u64,
+    ns: [u64; KINDS],
+}
+
+/// Sums up what threads do between T4 and T5, by the cell of the sojourn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Application {
+    times: Vec<Times>,
+    /// All requests, with T4 and T5 or without.
+    counts: Vec<u64>,
+}
+
+impl Application {
+    /// Adds a request of a window.
+    pub(crate) fn add(&mut self, matched: &Matched, timeline: &Timeline, place: usize) {
+        let sojourn: Nanos = matched.requests.sojourn(place);
+        let cell = cell(sojourn.get(), BITS);
+        *grow_to(&mut self.counts, cell) += 1;
+        let [.., t4, t5] = matched.requests.stamps(place).middle();
+        let (Some(t4), Some(t5)) = (t4, t5) else {
+            return;
+        };
+        let Some(line) = timeline.worker(matched.workers[place]) else {
+            return;
+        };
+        let times = grow_to(&mut self.times, cell);
+        times.requests += 1;
+        let mut left = t5.saturating_since(t4).get();
+        for span in line.spans_from(t4).take_while(|span| span.from < t5) {
+            let inside = span.to.min(t5).saturating_since(span.from.max(t4)).get();
+            let inside = inside.min(left);
+            left -= inside;
+            times.ns[doing(span.state) as usize] += inside;
+        }
+        times.ns[Doing::Unknown as usize] += left;
+    }
+
+    /// The means around p50, p99 and p99.9; `unanswered` requests rank above all others.
+    pub(crate) fn finish(&self, unanswered: u64) -> Vec<ApplicationAt> {
+        AROUND
+            .into_iter()
+            .filter_map(|q| self.at(q, unanswered))
+            .collect()
+    }
+
+    fn at(&self, q: f64, unanswered: u64) -> Option<ApplicationAt> {
+        let cells = cells_around(&self.counts, unanswered, q)?;
+        let mut sum = Times::default();
+        for times in self.times.iter().take(cells.end).skip(cells.start) {
+            sum.requests += times.requests;
+            sum.ns
+                .iter_mut()
+                .zip(times.ns)
+                .for_each(|(sum, ns)| *sum += ns);
+        }
+        let mean = |ns: u64| ns as f64 / sum.requests as f64;
+        let parts = Doing::ALL.into_iter().zip(sum.ns).filter(|(_, ns)| *ns > 0);
+        (sum.requests > 0).then(|| ApplicationAt {
+            q,
+            requests: sum.requests,
+            mean_ns: mean(sum.ns.iter().sum()),
+            parts: parts
+                .map(|(doing, ns)| ApplicationPart {
+                    doing,
+                    mean_ns: mean(ns),
+                })
+                .collect(),
+        })
+    }
+}
+
+fn doing(state: WorkerState) -> Doing {
+    if state.is_timer() {
+        return Doing::Timer;
+    }
+    match state {
+        WorkerState::OnCore { .. } => Doing::OnCpu,
+        WorkerState::Preempted { .. } | WorkerState::Woken { .. } => Doing::WaitingForCpu,
+        WorkerState::Asleep(Sleep::Work) => Doing::Sockets,
+        WorkerState::Asleep(Sleep::Lock { .. }) => Doing::Lock,
+        WorkerState::Asleep(Sleep::Fault) => Doing::PageFault,
+        WorkerState::Asleep(Sleep::Io { .. }) => Doing::Storage,
+        WorkerState::Asleep(Sleep::Other { .. }) => Doing::OtherCall,
+        WorkerState::Asleep(Sleep::Unknown) | WorkerState::Unknown => Doing::Unknown,
+    }
+}
