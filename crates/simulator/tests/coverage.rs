@@ -81,8 +81,7 @@ fn what_is_shown_holds_with_every_seed_or_with_none() {
                 let share = cell.contained as f64 / cell.shown as f64;
                 println!(
                     "{name} {utilization} {q}: shown {}, holds {share:.3}, open {}",
-                    cell.shown,
-                    cell.open
+                    cell.shown, cell.open
                 );
                 assert!(
                     cell.shown == 0 || cell.shown == SEEDS,
