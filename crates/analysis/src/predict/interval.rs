@@ -16,6 +16,9 @@ use crate::replay::BlockHistogram;
 /// If fewer blocks have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
 
+/// From here on, a quantile is far.
+const FAR: f64 = 0.9;
+
 /// The interval of 95 % of each of these quantiles of a replay, which ascend, as factors of the quantile. The upper one
 /// is infinite where it is beyond the slowest request. `None` if there are too few blocks.
 pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<(f64, f64)>> {
@@ -26,8 +29,12 @@ pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Optio
         let value = all.quantile_ns(q).filter(|value| *value > 0.0)?;
         let blocks = Blocks::of(&replayed.beyond(value))?;
         let inflation = blocks.inflation(q).max(at_least);
-        // far out there are few clusters of slow requests to estimate from: see `statistics`
-        at_least = inflation / 2.0;
+        // Far out there are few clusters of slow requests to estimate from, and where they happen to be small the interval
+        // would be too narrow. The factor is about the same at all far quantiles, and smaller near the middle.
+        at_least = match q < FAR {
+            true => inflation / 2.0,
+            false => inflation,
+        };
         let half = blocks.student * (inflation * q * (1.0 - q) / n).sqrt();
         let lo = all.quantile_ns((q - half).max(0.0))?;
         // at least one request must be above the interval
