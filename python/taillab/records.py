@@ -1743,7 +1743,9 @@ class RttRow(Record):
     unexplained_because: str | None
     """Why there is no explanation although it was asked for."""
     worst_to_median: float | None
-    """The slowest round trip divided by the median."""
+    """The slowest round trip divided by the median: both as means over the runs without the extremes, or of
+    all runs together where there are fewer than three.
+    """
     xdp_attachment: XdpAttachment | None
     """Where the kernel takes the packets of AF_XDP; `generic` if it is so at one of the two ends."""
 
@@ -1779,6 +1781,12 @@ class Scheduled(Record):
     generator kept its schedule. Only here something is cut.
     """
 
+    at_worst: Distribution | None
+    """What the client waited, from when each request was due, for all requests, cut or not: an upper bound of
+    this view. It holds where what held the generator up held the server up too, as a stall of the whole
+    machine does, so that the cut takes away what other clients would have waited. `sojourn` and
+    `load.response_time` are the lower bound. Absent where nothing was cut.
+    """
     claims: list[Claim]
     """The percentiles of this view, and whether each holds. Those that do not are taken out, here and in what
     the client saw (`load.response_time`, `load.service_time`, `client_minus_server`).
@@ -2062,7 +2070,8 @@ class TrimmedQuantile(Record):
 
     mean_ns: Nanos | None
     """The mean over the runs without the slowest and the fastest at this quantile; `null` with fewer than
-    three runs that support it.
+    three runs, or where one of them has too few round trips for it. A run whose slow round trips come in
+    bursts is in the mean too: the spread of the runs shows what it is worth.
     """
     q: float
     """The probability."""

@@ -198,26 +198,17 @@ fn ranks(values: &[f64], sign: f64) -> Vec<u32> {
     ranks
 }
 
-/// The sum of the ranks of these logarithms by size, each with its sign, in each way (Wilcoxon 1945).
-pub(crate) fn signed_ranks(logarithms: &[f64], ways: &Ways) -> Vec<f64> {
-    let sizes: Vec<f64> = logarithms.iter().map(|x| x.abs()).collect();
-    let ranks = ranks(&sizes, 1.0);
-    let signed: Vec<f64> = (logarithms.iter().zip(ranks))
-        .map(|(x, rank)| {
-            if *x == 0.0 {
-                0.0
-            } else {
-                x.signum() * f64::from(rank)
-            }
-        })
-        .collect();
-    (0..WAYS)
-        .map(|way| {
-            let of = signed.iter().zip(ways.exchanged(way));
-            of.map(|(rank, exchanged)| if exchanged == 1 { -rank } else { *rank })
-                .sum()
-        })
-        .collect()
+/// How many of these logarithms are above 0, less those below, in each way: a sign test. A single pair counts no more
+/// than any other, however large its ratio.
+pub(crate) fn signs(logarithms: &[f64], ways: &Ways) -> Vec<f64> {
+    let sign = |x: f64| if x == 0.0 { 0.0 } else { x.signum() };
+    let signs: Vec<f64> = logarithms.iter().map(|x| sign(*x)).collect();
+    let sum = |way| {
+        let exchanged = signs.iter().zip(ways.exchanged(way));
+        let signed = exchanged.map(|(sign, exchanged)| if exchanged == 1 { -sign } else { *sign });
+        signed.sum()
+    };
+    (0..WAYS).map(sum).collect()
 }
 
 #[cfg(test)]
@@ -248,7 +239,7 @@ mod tests {
         let ways = Ways::of(&(0..pairs).collect::<Vec<_>>());
         vec![Figure {
             name: 1,
-            values: signed_ranks(&vec![-1.0; pairs], &ways),
+            values: signs(&vec![-1.0; pairs], &ways),
         }]
     }
 
@@ -290,7 +281,7 @@ mod tests {
             let ways = Ways::of(&(0..pairs).collect::<Vec<_>>());
             let figures = (0..4_u64).map(|name| {
                 let logarithms: Vec<f64> = (0..pairs).map(|pair| noise(name, pair)).collect();
-                let values = signed_ranks(&logarithms, &ways);
+                let values = signs(&logarithms, &ways);
                 Figure { name, values }
             });
             test.look(&figures.collect::<Vec<_>>(), pairs as f64 / 40.0);

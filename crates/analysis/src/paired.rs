@@ -9,7 +9,7 @@
 use taillab_model::{Nanos, student_975};
 use taillab_queueing::random::lanes::{GOLDEN, mix};
 
-use crate::exchange::{WAYS, Ways, signed_ranks};
+use crate::exchange::{WAYS, Ways, signs};
 pub use crate::median::Estimate as PairedEstimate;
 use crate::median::median;
 use crate::replay::BlockHistogram;
@@ -135,10 +135,10 @@ impl Pairs {
         Some((0..WAYS).map(|way| ratio(way).unwrap_or(0.0)).collect())
     }
 
-    /// The signed ranks of the pairs' own ratios in each of these ways: what a typical pair says. `None` where
+    /// How many pairs' own ratios are above 1, less those below, in each of these ways: what a typical pair says. `None` where
     /// [`Self::by_pair`] is `None`.
-    pub fn exchanged_ranks(&self, q: f64, numbers: &[usize]) -> Option<Vec<f64>> {
-        Some(signed_ranks(&self.logarithms(q)?, &Ways::of(numbers)))
+    pub fn exchanged_signs(&self, q: f64, numbers: &[usize]) -> Option<Vec<f64>> {
+        Some(signs(&self.logarithms(q)?, &Ways::of(numbers)))
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
         let numbers: Vec<usize> = (0..all.count()).collect();
         [
             all.exchanged_ratios(0.99, &numbers),
-            all.exchanged_ranks(0.99, &numbers),
+            all.exchanged_signs(0.99, &numbers),
         ]
         .map(|values| {
             let values = values.unwrap();

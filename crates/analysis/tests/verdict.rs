@@ -556,6 +556,7 @@ fn held_up(report: &mut Report, share: f64, missing: f64) -> Scheduled {
         sojourn: Some(report.server.measured.sojourn.clone()),
         ideal: Some(report.server.ideal.sojourn.clone()),
         replayed: None,
+        at_worst: None,
         cut: Some(cut(share, missing)),
         claims: Vec::new(),
     }

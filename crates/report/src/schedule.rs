@@ -31,10 +31,11 @@ pub(crate) fn off_schedule(report: &Report) -> Option<String> {
     let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
     Some(format!(
         "The generator was held up for {} of the time{by}: what is measured is the server under the \
-         arrivals as they came; {}{} (scheduled{})",
+         arrivals as they came; {}{}{} (scheduled{})",
         percent(cut.share, 1),
         on_schedule(&planned(report.load.as_ref()), view),
         undisturbed(view).unwrap_or_default(),
+        at_worst(view).unwrap_or_default(),
         match view.replayed {
             Some(_) => "; partly by a replay of the schedule",
             None => "",
@@ -119,6 +120,24 @@ fn undisturbed(view: &Scheduled) -> Option<String> {
     })
 }
 
+/// `, or up to p99 10.2 ms from when each was due, if that held the server up too`: a stall of the whole machine takes
+/// away what the server would have been seen to do meanwhile.
+fn at_worst(view: &Scheduled) -> Option<String> {
+    let (all, kept) = (view.at_worst.as_ref()?, view.sojourn.as_ref()?);
+    let told = TOLD.into_iter().filter_map(|q| {
+        let worst = all.quantile(q)?;
+        let is_far = kept.quantile(q).is_none_or(|kept| worst > kept * 2);
+        is_far.then(|| format!("{} {worst}", quantile_name(q)))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            ", or up to {} from when each was due, if that held the server up too",
+            told.join(", ")
+        )
+    })
+}
+
 /// From which percentile on the experiment's view, and with it the client's, is withdrawn.
 pub(crate) fn withdrawn_from(report: &Report) -> Option<f64> {
     report.scheduled.as_ref()?.withdrawn_from()
@@ -188,6 +207,25 @@ mod tests {
             on_schedule("they", &Scheduled::default()),
             "what they would see is not known"
         );
+    }
+
+    /// A stall of the whole machine: 20 ms in which nothing was sent and nothing served.
+    #[test]
+    fn what_a_stall_of_server_and_generator_took_away_is_said_as_a_bound() {
+        let (short, long) = (Nanos::from_micros(50), Nanos::from_millis(20));
+        let kept = vec![short; 10_000];
+        let all = [vec![short; 10_000], vec![long; 300]].concat();
+        let mut view = Scheduled {
+            sojourn: Some(Distribution::from_sorted(&kept)),
+            at_worst: Some(Distribution::from_sorted(&all)),
+            ..Scheduled::default()
+        };
+        assert_eq!(
+            at_worst(&view).unwrap(),
+            ", or up to p99 20.0 ms, p99.9 20.0 ms from when each was due, if that held the server up too"
+        );
+        view.at_worst = view.sojourn.clone();
+        assert_eq!(at_worst(&view), None);
     }
 
     /// Loops in processes of their own, threads of one program, and stalls of two kinds were counted one by one.

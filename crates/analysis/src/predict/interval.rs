@@ -16,14 +16,26 @@ use crate::replay::BlockHistogram;
 /// If fewer blocks have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
 
-/// The interval of 95 % of each quantile of a replay, as factors of the quantile. The upper one is infinite where it
-/// is beyond the slowest request. `None` if there are too few blocks.
+/// From here on, a quantile is far.
+const FAR: f64 = 0.9;
+
+/// The interval of 95 % of each of these quantiles of a replay, which ascend, as factors of the quantile. The upper one
+/// is infinite where it is beyond the slowest request. `None` if there are too few blocks.
 pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<(f64, f64)>> {
     let all = replayed.all();
     let n = all.total() as f64;
+    let mut at_least = 1.0;
     let of = |q: f64| {
         let value = all.quantile_ns(q).filter(|value| *value > 0.0)?;
-        let half = half_width(&replayed.above(value), q)?;
+        let blocks = Blocks::of(&replayed.beyond(value))?;
+        let inflation = blocks.inflation(q).max(at_least);
+        // Far out there are few clusters of slow requests to estimate from, and where they happen to be small the interval
+        // would be too narrow. The factor is about the same at all far quantiles, and smaller near the middle.
+        at_least = match q < FAR {
+            true => inflation / 2.0,
+            false => inflation,
+        };
+        let half = blocks.student * (inflation * q * (1.0 - q) / n).sqrt();
         let lo = all.quantile_ns((q - half).max(0.0))?;
         // at least one request must be above the interval
         let hi = match (1.0 - q - half) * n < 1.0 {
@@ -32,30 +44,43 @@ pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Optio
         };
         Some((lo / value, hi / value))
     };
-    quantiles.iter().map(|q| of(*q)).collect()
+    quantiles.iter().copied().map(of).collect()
 }
 
-/// Half the width of the interval of the share of requests above the quantile `q`, from (those above it, all) of
-/// each block.
-fn half_width(blocks: &[(u64, u64)], q: f64) -> Option<f64> {
-    let used: Vec<(f64, f64)> = (blocks.iter())
-        .filter(|(_, all)| *all > 0)
-        .map(|(above, all)| (*above as f64, *all as f64))
-        .collect();
-    if used.len() < MIN_BLOCKS {
-        return None;
+/// The requests of each block that has any: those above a value, those at or above it, and all.
+struct Blocks {
+    used: Vec<[f64; 3]>,
+    n: f64,
+    /// Student's factor for so many blocks.
+    student: f64,
+}
+
+impl Blocks {
+    fn of(counts: &[[u64; 3]]) -> Option<Self> {
+        let used = counts.iter().filter(|[_, _, all]| *all > 0);
+        let used: Vec<[f64; 3]> = used.map(|of| of.map(|count| count as f64)).collect();
+        (used.len() >= MIN_BLOCKS).then(|| Self {
+            n: used.iter().map(|[_, _, all]| all).sum(),
+            student: student_975(used.len() - 1),
+            used,
+        })
     }
-    let count = used.len() as f64;
-    let n: f64 = used.iter().map(|(_, all)| all).sum();
-    let share = used.iter().map(|(above, _)| above).sum::<f64>() / n;
-    let squares: f64 = used
-        .iter()
-        .map(|(above, all)| (above - share * all).powi(2))
-        .sum();
-    let error = (count / (count - 1.0) * squares).sqrt() / n;
-    // where many requests take equally long, no share near the quantile varies
-    let independent = (q * (1.0 - q) / n).sqrt();
-    Some(student_975(used.len() - 1) * error.max(independent))
+
+    /// By which factor (≥ 1) correlation multiplies the variance of the share above the quantile `q`. Where many
+    /// requests take equally long, the shares on both sides of them count.
+    fn inflation(&self, q: f64) -> f64 {
+        let count = self.used.len() as f64;
+        let variance = |side: usize| {
+            let share = self.used.iter().map(|of| of[side]).sum::<f64>() / self.n;
+            let squares = self
+                .used
+                .iter()
+                .map(|of| (of[side] - share * of[2]).powi(2));
+            count / (count - 1.0) * squares.sum::<f64>() / (self.n * self.n)
+        };
+        let independent = q * (1.0 - q) / self.n;
+        (variance(0).max(variance(1)) / independent).max(1.0)
+    }
 }
 
 #[cfg(test)]

@@ -56,12 +56,12 @@ impl BlockHistogram {
         Counts(sums)
     }
 
-    /// By block, how many values are above the bin of this one, and how many there are.
-    pub(crate) fn above(&self, ns: f64) -> Vec<(u64, u64)> {
+    /// By block, how many values are above the bin of this one, how many are in it or above, and how many there are.
+    pub(crate) fn beyond(&self, ns: f64) -> Vec<[u64; 3]> {
         let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum();
-        let end = bin(ns as u64) + 1;
+        let own = bin(ns as u64);
         (self.counts.chunks_exact(BINS))
-            .map(|counts| (sum(&counts[end..]), sum(counts)))
+            .map(|counts| [sum(&counts[own + 1..]), sum(&counts[own..]), sum(counts)])
             .collect()
     }
 

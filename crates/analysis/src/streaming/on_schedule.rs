@@ -78,6 +78,7 @@ impl<'c> OnSchedule<'c> {
             sojourn: Some(sojourn.distribution()),
             ideal: is_compared.then(|| self.ideal.finish().distribution()),
             replayed: None,
+            at_worst: None,
             cut: Some(cut),
             claims: Vec::new(),
         }

@@ -183,7 +183,10 @@ pub fn withdraw<'c>(
     let of_schedule = Withdrawn::of_schedule(&report.verdict, &claims);
     if let Some(view) = &mut report.scheduled {
         of_schedule.scheduled(view);
-        // it is of the server's view, like the forecasts
+        // these are of all requests: the second is of the server's view, like the forecasts
+        if let Some(at_worst) = &mut view.at_worst {
+            withdrawn.distribution(at_worst);
+        }
         view.replayed = view.replayed.take().filter(|_| !withdrawn.forecasts);
         if let Some(replayed) = &mut view.replayed {
             (replayed.points).retain(|point| withdrawn.keeps(point.q));

@@ -87,12 +87,18 @@ impl Trial {
         }
         self.next_look = (self.next_look as f64 * NEXT_LOOK).ceil() as usize;
         self.look(self.pairs.count() as f64 / self.most as f64);
-        let no_gain = |ratio: PairedEstimate| {
-            ratio.hi / ratio.value <= NARROW || stretched(ratio, MARGIN).lo > WORTH
-        };
-        kept(self).is_some()
-            || worse(self).is_some()
-            || deciding(&self.pairs).is_some_and(|(_, ratio)| no_gain(ratio))
+        kept(self).is_some() || worse(self).is_some() || self.surely_has_no_gain()
+    }
+
+    /// Whether the interval would be above [`WORTH`] even if it were wider, and a typical pair has no gain either; or it
+    /// is so narrow that more pairs would change nothing. What looks like harm goes on, until that is proven.
+    fn surely_has_no_gain(&self) -> bool {
+        deciding(&self.pairs).is_some_and(|(q, ratio)| {
+            let looks_like_harm = ratio.value > 1.0 / WORTH;
+            let is_above =
+                stretched(ratio, MARGIN).lo > WORTH && has_no_typical_gain(&self.pairs, q);
+            ratio.hi / ratio.value <= NARROW || is_above && !looks_like_harm
+        })
     }
 
     /// Takes the last look, at which all of the level may be spent: where the pairs or the time are used up, and not
@@ -127,7 +133,7 @@ impl Trial {
                     DecidedBy::Adjusted,
                     self.adjusted.exchanged_ratios(q, &self.adjusted_of),
                 ),
-                (DecidedBy::Typical, self.pairs.exchanged_ranks(q, &numbers)),
+                (DecidedBy::Typical, self.pairs.exchanged_signs(q, &numbers)),
             ];
             figures.extend(lists.into_iter().filter_map(|(by, values)| {
                 let values = values?;
@@ -265,7 +271,10 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     }
     let shown = format!("p{} {}", q * 100.0, told(ratio));
     let is_better = !trial.test.proven(Side::Better).is_empty();
-    let (outcome, why) = if ratio.lo > WORTH {
+    let (outcome, why) = if ratio.lo > WORTH && !has_no_typical_gain(pairs, q) {
+        let why = "a typical pair is better, so a few blocks make the difference";
+        (FixOutcome::Inconclusive, why)
+    } else if ratio.lo > WORTH {
         (FixOutcome::Reverted, "less than 5 % better, if at all")
     } else if is_better && ratio.hi < 1.0 && ratio.value > WORTH {
         (FixOutcome::Reverted, "better, but by less than 5 %")
@@ -282,6 +291,11 @@ fn judge_pairs(trial: &Trial) -> Judgement {
         decided: Some((q, DecidedBy::Measured)),
         reason: format!("{shown}: {why}{instead}"),
     }
+}
+
+/// Whether a typical pair does not have the gain that a change is kept for, as far as its blocks say.
+fn has_no_typical_gain(pairs: &Pairs, q: f64) -> bool {
+    pairs.typical(q).is_none_or(|typical| typical.value > WORTH)
 }
 
 /// A judgement by a figure, where p99.9 over all blocks may be undecided.

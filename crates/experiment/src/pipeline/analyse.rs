@@ -42,6 +42,8 @@ pub struct Known {
     pub before_load: Option<BeforeLoad>,
     /// The load as the client saw it, with its curve, where the client is ours.
     pub load: Option<(LoadSummary, Vec<(Nanos, f64)>)>,
+    /// What it waited from when each request was due, also while something held it up; `None` where nothing did.
+    pub at_worst: Option<Distribution>,
     /// Conditions of the testbed and the machine that affect the result.
     pub conditions: Vec<Reason>,
     /// The cost of recording; only `trace` measures it.
@@ -245,6 +247,7 @@ impl<'c> Pass<'c> {
         // a generator that was held up takes longer than its schedule
         let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
         let on_schedule = load.is_some().then(Scheduled::same_as_measured);
+        let scheduled = found.scheduled.or(on_schedule);
         let target = known.target;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
@@ -257,7 +260,7 @@ impl<'c> Pass<'c> {
             load,
             client_minus_server: found.client_minus_server,
             calibration,
-            scheduled: found.scheduled.or(on_schedule),
+            scheduled: scheduled.map(|view| view.with_worst(known.at_worst)),
             server,
             observer,
             fixes: Vec::new(),

@@ -15,7 +15,7 @@ use crate::explanation::PredictedPoint;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"properties": {"same_as_measured": {"const": true}}},
-    "then" = {"properties": {"sojourn": false, "ideal": false, "replayed": false, "cut": false}},
+    "then" = {"properties": {"sojourn": false, "ideal": false, "replayed": false, "at_worst": false, "cut": false}},
     "else" = {"required": ["sojourn", "cut"]},
 ))]
 pub struct Scheduled {
@@ -33,6 +33,12 @@ pub struct Scheduled {
     /// not reproduce the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<ReplayedSchedule>,
+    /// What the client waited, from when each request was due, for all requests, cut or not: an upper bound of this view.
+    /// It holds where what held the generator up held the server up too, as a stall of the whole machine does, so that
+    /// the cut takes away what other clients would have waited. `sojourn` and `load.response_time` are the lower bound.
+    /// Absent where nothing was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_worst: Option<Distribution>,
     /// What was cut. Absent where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutSummary>,
@@ -64,6 +70,13 @@ impl Scheduled {
     #[must_use]
     pub fn with_replayed(mut self, replayed: Option<ReplayedSchedule>) -> Self {
         self.replayed = replayed.filter(|_| !self.same_as_measured);
+        self
+    }
+
+    /// The view with what the client waited at worst, unless nothing was cut.
+    #[must_use]
+    pub fn with_worst(mut self, at_worst: Option<Distribution>) -> Self {
+        self.at_worst = at_worst.filter(|_| !self.same_as_measured);
         self
     }
 

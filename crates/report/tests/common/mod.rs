@@ -368,6 +368,7 @@ pub(crate) fn held_up(summary: &Report) -> Scheduled {
         sojourn: Some(summary.server.measured.sojourn.clone()),
         ideal: Some(summary.server.ideal.sojourn.clone()),
         replayed: None,
+        at_worst: None,
         cut: Some(CutSummary {
             share: 0.124,
             length_ns: Nanos::from_millis(2_480),

@@ -7,6 +7,9 @@ use taillab_model::explanation::Cause;
 pub(super) const CHARGE_TOLERANCE: f64 = 0.10;
 /// How far a forecast may be from what is then measured, on either side, as a share of it.
 pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
+/// Pairs are added until they decide, so an interval is looked at up to five times. It is this much wider than one of
+/// 95 %, so that all looks together are wrong as rarely (Pocock 1977).
+pub(super) const LOOKS: f64 = 1.2;
 /// Intervals of forecasts are of 95 %. Fewer than this share of those that contain what is then measured fails.
 pub(super) const INTERVALS_HOLD: f64 = 0.90;
 /// More than this share must contain it for certain.

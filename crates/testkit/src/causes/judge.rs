@@ -5,7 +5,7 @@ use serde::Serialize;
 use taillab_analysis::paired::{PairedEstimate, ratio_of_sums};
 
 use super::criteria::{
-    CHARGE_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, MOST_CONTAMINATED_PAIRS,
+    CHARGE_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS, MOST_CONTAMINATED_PAIRS,
 };
 
 /// What a judgement comes to; a later one outweighs an earlier one.
@@ -31,7 +31,7 @@ pub struct Criterion {
     pub tolerance: f64,
     /// What it is; `None` where the pairs support no estimate.
     pub value: Option<f64>,
-    /// Lower end of the interval (95 %).
+    /// Lower end of the interval: of 95 %; of a charge 1.2 times as wide, since pairs are added until they decide.
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
@@ -68,7 +68,7 @@ impl Criterion {
     /// What was charged in each pair against the delay that the client saw, both in nanoseconds:
     /// their ratio must be `target`. Inconclusive unless the client certainly saw a delay.
     pub(super) fn of_charge(what: &str, target: f64, pairs: &[(f64, f64)]) -> Self {
-        let mut judged = Self::judge(what, (target, CHARGE_TOLERANCE), ratio_of_sums(pairs));
+        let mut judged = Self::judge(what, (target, CHARGE_TOLERANCE), looked_at(pairs));
         let delays: Vec<(f64, f64)> = pairs.iter().map(|(_, delay)| (*delay, 1.0)).collect();
         let is_certain = ratio_of_sums(&delays).is_some_and(|delay| delay.lo > 0.0);
         if !is_certain {
@@ -101,8 +101,19 @@ impl Criterion {
 
     /// What was charged in each pair, relative to a scale, where nothing should be charged.
     pub(super) fn of_nothing(what: &str, tolerance: f64, pairs: &[(f64, f64)]) -> Self {
-        Self::judge(what, (0.0, tolerance), ratio_of_sums(pairs))
+        Self::judge(what, (0.0, tolerance), looked_at(pairs))
     }
+}
+
+/// The ratio of the sums over these pairs, with an interval that may be looked at again and again.
+fn looked_at(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
+    let ratio = ratio_of_sums(pairs)?;
+    let end = |end: f64| ratio.value + LOOKS * (end - ratio.value);
+    Some(PairedEstimate {
+        lo: end(ratio.lo),
+        hi: end(ratio.hi),
+        ..ratio
+    })
 }
 
 /// The largest share of which `found` or fewer of `all` have a probability of at least 5 %.
@@ -245,13 +256,13 @@ mod tests {
     /// The table in docs/bench-causes.md, which `--nocapture` prints.
     #[test]
     fn a_charge_at_the_limit_rarely_passes_and_a_right_one_mostly_does() {
-        for (spread, least) in [(0.05, 195), (0.1, 195), (0.2, 150), (0.3, 40)] {
+        for (spread, least) in [(0.05, 195), (0.1, 180), (0.2, 40), (0.3, 0)] {
             let of = [1.0, 0.95, 0.9, 0.87, 0.8].map(|share| benchmarks(share, spread));
             println!("{spread}: {of:?}");
             let [right, _, at_limit, beyond, wrong] = of;
-            assert!(right.0 >= least && right.1 == 0, "{spread}: {right:?}");
-            // 2.5 % at each of five looks at most
-            assert!(at_limit.0 <= 20, "{spread}: {at_limit:?}");
+            assert!(right.0 >= least && right.1 <= 2, "{spread}: {right:?}");
+            // 5 % of 200, and what chance adds to that once in a hundred times
+            assert!(at_limit.0 <= 17, "{spread}: {at_limit:?}");
             assert!(beyond.0 <= 4, "{spread}: {beyond:?}");
             assert!(wrong.0 == 0 && wrong.1 >= least, "{spread}: {wrong:?}");
         }

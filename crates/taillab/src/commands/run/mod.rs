@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
+use taillab_analysis::cut::Spans;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_console::args::{AnalysisArgs, Output};
 use taillab_console::exit::{Exit, Failure, OrExit};
@@ -234,6 +235,10 @@ fn known(
     };
     let asked = (*rate_per_s, Some(utilization));
     let arrivals = recorded.arrivals(calibrated.service_time)?;
+    let at_worst = (!cuts.is_empty()).then(|| {
+        let all = pipeline::summarise_load(load, asked, arrivals.clone(), &Spans::default());
+        all.summary.response_time
+    });
     let mut client = pipeline::summarise_load(load, asked, arrivals, &unseen);
     client.summary.segments.clone_from(&recorded.segments);
     let known = Known {
@@ -252,6 +257,7 @@ fn known(
             }),
         }),
         load: Some((client.summary, client.curves.response_time)),
+        at_worst,
         conditions: conditions(environment, recorded.with_warm_up),
         ..Known::default()
     };
