@@ -55,6 +55,10 @@ Class = Literal["good", "bad", "ugly"]
 """How bad a latency is, by the paper: good up to 1 µs, bad up to 100 µs, ugly beyond."""
 
 
+ClientKind = Literal["independent", "pooled"]
+"""Who the requests come from."""
+
+
 CutReason = Literal[
     "generator_late",
     "generator_stalled",
@@ -440,6 +444,25 @@ class ClientCost(Record):
     """Share of the measurement in which the client was not waiting for its next send."""
     cpu_ns_per_request: Nanos
     """CPU time of the client thread in sending and receiving, idle spinning left out."""
+
+
+class ClientsSummary(Record):
+    """The clients of a load."""
+
+    connections: int
+    """Connections, or ports of the clients; with a reserve, this included."""
+    kind: ClientKind
+    """Who the requests come from."""
+    pipeline: int | None
+    """The most requests under way on a connection at once; absent where there is no limit."""
+    wait: Distribution | None
+    """How long the requests waited for their connections: a part of the response time, between the lateness
+    and the service time. Zero for those that did not wait; absent where none did.
+    """
+    waited: int
+    """Requests that waited in their client, because their connection was busy or being opened."""
+    waited_share: float
+    """Their share of all requests."""
 
 
 class ClosedLoop(Record):
@@ -1043,12 +1066,16 @@ class LoadStep(Record):
     """What the arrival process actually was."""
     client: ClientCost
     """The client's own cost."""
+    clients: ClientsSummary | None
+    """Who sent the requests, and how long these waited for their connections. Absent in older results."""
     duration_ns: Nanos
     """Length of the measurement."""
     errors: LoadErrors
     """What went wrong, by kind."""
     lateness: Distribution
-    """From the intended to the actual send: the generator's own delay."""
+    """From the intended send until the generator came to it: its own delay. Where a request then waited for
+    its connection, that is in `clients`.
+    """
     objective: ObjectiveAt | None
     """The step against the objective of the search; `null` in a sweep."""
     overloaded: bool
@@ -1082,12 +1109,16 @@ class LoadSummary(Record):
     """What the arrival process actually was."""
     client: ClientCost
     """The client's own cost."""
+    clients: ClientsSummary | None
+    """Who sent the requests, and how long these waited for their connections. Absent in older results."""
     duration_ns: Nanos
     """Length of the measurement."""
     errors: LoadErrors
     """What went wrong, by kind."""
     lateness: Distribution
-    """From the intended to the actual send: the generator's own delay."""
+    """From the intended send until the generator came to it: its own delay. Where a request then waited for
+    its connection, that is in `clients`.
+    """
     requests: int
     """Requests due in the measurement."""
     response_time: Distribution

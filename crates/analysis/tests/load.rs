@@ -6,7 +6,8 @@ use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::load::{
-    LoadAnalysis, LoadFacts, LoadedRequest, found, objective_at, of_closed_loop, summarise,
+    LoadAnalysis, LoadClients, LoadFacts, LoadedRequest, found, objective_at, of_closed_loop,
+    summarise,
 };
 use taillab_analysis::verdict::{
     ClientSide, Evidence, Growth, SentLoad, client_failed, is_overload, judge,
@@ -15,8 +16,8 @@ use taillab_analysis::verdict::{
 use taillab_model::Objective;
 use taillab_model::load_result::{ClosedLoop, LoadStep};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, DispersionAt, HoldsTo,
-    LoadErrors, LoadSummary, Reason, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, ClientKind, DispersionAt,
+    HoldsTo, LoadErrors, LoadSummary, Reason, Verdict,
 };
 use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
 
@@ -148,6 +149,74 @@ fn the_three_clocks_give_three_distributions() {
         load.response_time.max.unwrap()
     );
     assert_eq!(found.evidence.growth, None);
+}
+
+/// One request in fifty waits 100 µs for its connection.
+#[test]
+fn a_wait_for_a_connection_is_between_lateness_and_service_time() {
+    let wait = Nanos::from_micros(100);
+    let mut requests = requests(100_000, 40_000);
+    for request in requests.iter_mut().step_by(50) {
+        request.times.sent = request.times.sent + wait;
+        request.times.received = request.times.received.map(|at| at + wait);
+        request.waited = wait;
+    }
+    let clients = LoadClients {
+        kind: ClientKind::Independent,
+        connections: 64,
+        pipeline: Some(1),
+    };
+    let facts = LoadFacts {
+        clients: Some(clients),
+        ..facts()
+    };
+    let load = summarise(|| requests.iter().copied(), facts).summary;
+    // the generator was never late by more than before
+    assert_eq!(load.lateness.max, Some(Nanos::new(200)));
+    let found = load.clients.unwrap();
+    assert_eq!(
+        (found.kind, found.connections),
+        (ClientKind::Independent, 64)
+    );
+    assert_eq!((found.waited, found.waited_share), (2_000, 0.02));
+    let waited = found.wait.unwrap();
+    assert_eq!(
+        (waited.quantile(0.9), waited.quantile(0.99)),
+        (Some(Nanos::ZERO), Some(wait))
+    );
+    let mean = |d: &taillab_model::Distribution| d.mean.unwrap();
+    let sum = mean(&load.lateness) + mean(&waited) + mean(&load.service_time);
+    assert!((mean(&load.response_time) - sum).abs() < 1e-6);
+    // nobody waits: there is nothing to show
+    let good = summarise(
+        || requests[1..50].iter().copied(),
+        LoadFacts {
+            clients: Some(clients),
+            ..self::facts()
+        },
+    );
+    let clients = good.summary.clients.unwrap();
+    assert_eq!((clients.waited, clients.wait), (0, None));
+}
+
+/// Twice as many requests as the server can answer: each of 16 clients sends its next one when the last is answered, so
+/// that the queue is in the clients, and the server takes no longer for each.
+#[test]
+fn a_queue_in_the_clients_is_one_that_grows() {
+    let mut requests = requests(20_000, 40_000);
+    let service = Nanos::from_micros(640);
+    for (k, request) in requests.iter_mut().enumerate() {
+        let answered = Nanos::from_micros(40) * 5 * (k as u64 + 1);
+        let received = request.times.intended + answered;
+        let sent = Monotonic::from_nanos_since_boot(received.nanos_since_boot() - service.get());
+        let turn = request.times.sent;
+        request.times.sent = sent.max(turn);
+        request.times.received = Some(received);
+        request.waited = request.times.sent.saturating_since(turn);
+    }
+    let found = analysed(&requests);
+    assert!(found.evidence.growth.is_some());
+    assert!(is_overload(&judged(&found)));
 }
 
 #[test]
