@@ -34,4 +34,4 @@ pub use recording::{Source, analyse};
 pub use rendered::Rendered;
 pub use rights::{Remaining, give_up_root, recover, without_root};
 pub use rundir::{RECORDING, RunDir};
-pub use save::{Attachments, Shown, save, save_figure, show};
+pub use save::{Attachments, Shown, save, save_figure, show, with_files};

@@ -23,7 +23,7 @@ use taillab_testkit::causes::{
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, print_result, recover};
+use crate::pipeline::{RunDir, print_result, recover, with_files};
 use crate::progress::Progress;
 use crate::say::Say;
 use crate::testbed::Calibrated;
@@ -74,10 +74,12 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let result = BenchResult::new(results, partial);
     if let Some(dir) = &mut dir {
         let json = json::of(&result).or_exit(Exit::Failed)?;
-        dir.put("causes.json", &json)?;
+        let written = dir.put("causes.json", &json);
+        dir.note(written);
     }
     print_result(args.common, &result, || show::text(&result))?;
-    failed.map_or_else(|| Ok(exit(&result)), Err)
+    let ended = failed.map_or_else(|| Ok(exit(&result)), Err);
+    with_files(ended, dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// A success only if all kinds that ran have passed.

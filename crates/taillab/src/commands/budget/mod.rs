@@ -23,7 +23,7 @@ use self::row::Row;
 use crate::cli::BudgetArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{Rendered, RunDir, recover, style};
+use crate::pipeline::{Rendered, RunDir, recover, style, with_files};
 use crate::say::Say;
 
 /// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` to
@@ -36,10 +36,11 @@ pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let result = measure(args, command, &own, places)?;
     show(args, dir.as_mut(), &result)?;
-    Ok(match result.partial {
+    let exit = match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
-    })
+    };
+    with_files(Ok(exit), dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// Everything but the output.

@@ -17,7 +17,7 @@ use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::noise::{Measuring, Phase};
-use crate::pipeline::{Rendered, RunDir, recover, style};
+use crate::pipeline::{Rendered, RunDir, recover, style, with_files};
 use crate::say::Say;
 
 /// Plans, measures phase by phase, and prints.
@@ -59,10 +59,11 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         rows,
     };
     show(&args, dir.as_mut(), &result)?;
-    Ok(match result.partial {
+    let exit = match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
-    })
+    };
+    with_files(Ok(exit), dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// Runs phase after phase, until Ctrl-C.

@@ -16,7 +16,7 @@ use self::plan::SimPlan;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::{Remaining, give_up_root};
+use crate::pipeline::{Remaining, give_up_root, with_files};
 
 /// Runs the simulations; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
@@ -36,11 +36,11 @@ pub fn run(args: SimArgs) -> Result<Exit, Failure> {
         ));
     }
     let report = SimulationReport::new(runs, swept, partial);
-    outputs::save(&mut wanted, &report)?;
+    let written = outputs::save(&mut wanted, &report);
     outputs::show(&wanted, &report)?;
-    Ok(if report.partial {
-        Exit::Interrupted
-    } else {
-        Exit::Ok
-    })
+    let exit = match report.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    };
+    with_files(Ok(exit), written)
 }
