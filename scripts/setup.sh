@@ -67,20 +67,5 @@ if ! command -v apt-get >/dev/null; then
   exit 1
 fi
 echo "installing: ${missing[*]}" >&2
-"$here/as-root.sh" "installs the Debian packages ${missing[*]}" \
-  env DEBIAN_FRONTEND=noninteractive sh -c '
-    # A server that its package starts would disturb every measurement. Our file is marked: one that we could
-    # not remove (SIGKILL, power cut) is removed at the next start, and a file of somebody else stays.
-    policy=/usr/sbin/policy-rc.d
-    mark="# taillab setup: removed at the end of the installation"
-    remove() { if grep -qsxF "$mark" $policy; then rm -f $policy; fi; }
-    remove
-    if [ ! -e $policy ]; then
-      trap remove EXIT
-      trap "exit 1" HUP INT TERM
-      printf "#!/bin/sh\n%s\nexit 101\n" "$mark" >$policy
-      chmod 755 $policy
-    fi
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "$@"' setup "${missing[@]}"
+"$here/as-root.sh" "installs the Debian packages ${missing[*]}" "$here/install.sh" "${missing[@]}"
 python_environment

@@ -20,16 +20,21 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// Writes `NAME.json` and `NAME.html` where a directory was asked for, then prints the JSON or the text.
+    /// Writes `NAME.json` and `NAME.html` where a directory was asked for, then prints the JSON or the text. The
+    /// directory notes if a file cannot be written.
     pub fn save_and_print(self, dir: Option<&mut RunDir>, output: Output) -> Result<(), Failure> {
         let mut text = self.text;
         let mut saved = None;
         if let Some(dir) = dir {
-            dir.put(&format!("{}.json", self.name), &self.json)?;
+            let written = dir.put(&format!("{}.json", self.name), &self.json);
+            dir.note(written);
             let page = format!("{}.html", self.name);
-            dir.put(&page, &self.page)?;
-            text += &format!("  saved in {}\n", dir.path().join(page).display());
-            saved = Some(dir.path());
+            let written = dir.put(&page, &self.page);
+            dir.note(written);
+            saved = dir.whole();
+            if let Some(folder) = saved {
+                text += &format!("  saved in {}\n", folder.join(page).display());
+            }
         }
         if output.is_silent() {
             return Ok(());

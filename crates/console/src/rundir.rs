@@ -1,22 +1,17 @@
 //! The directory of a result: made before anything is measured, filled at the end.
-//!
-//! All files in it are made with the rights of the user who asked, also under sudo, and through the
-//! directory's descriptor. So neither a swapped directory nor a planted link can redirect what we write.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
-use taillab_host::{Invoker, Roots, clock, disk};
+use taillab_host::user_files::{Readers, UnfinishedFile, UserFileError, UserFolder};
+use taillab_host::{clock, disk};
 use taillab_report::utc;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::say;
 
 /// The name of the recording in a result's directory.
 pub const RECORDING: &str = "capture.tlc";
@@ -34,29 +29,14 @@ const RESULTS: [&str; 9] = [
     "deconstructing.json",
 ];
 
-/// Only the owner may enter the directory: a recording may hold parts of what the server was sent.
-const FOLDER_MODE: u32 = 0o700;
-/// Only the owner may read a recording, even in a directory that others can enter.
-const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// A result, which its owner may want to share.
-const SHAREABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
-
 /// A directory that takes one run's files.
 #[derive(Debug)]
 pub struct RunDir {
-    folder: Arc<Folder>,
+    folder: Arc<UserFolder>,
     /// We made the folder and have not written to it yet: remove it if the run fails.
     disposable: bool,
-}
-
-/// The open directory, and the user with whose rights we work in it.
-#[derive(Debug)]
-struct Folder {
-    descriptor: OwnedFd,
-    path: PathBuf,
-    invoker: Invoker,
-    /// Temporary files begun so far.
-    begun: AtomicU32,
+    /// The first file that could not be written.
+    failure: Option<Failure>,
 }
 
 impl RunDir {
@@ -80,8 +60,9 @@ impl RunDir {
     pub fn create(path: PathBuf, bytes: u64) -> Result<Self, Failure> {
         let existed = path.is_dir();
         let dir = Self {
-            folder: Arc::new(Folder::open(path, Invoker::find(&Roots::default()))?),
+            folder: Arc::new(UserFolder::make(path, Readers::Owner).map_err(host)?),
             disposable: !existed,
+            failure: None,
         };
         if let Some(result) = RESULTS.into_iter().find(|name| dir.folder.has_file(name)) {
             let message = format!(
@@ -97,7 +78,33 @@ impl RunDir {
 
     /// The path of the directory.
     pub fn path(&self) -> &Path {
-        &self.folder.path
+        self.folder.path()
+    }
+
+    /// Keeps the first failure to write a file. What was measured is shown all the same, so it is no reason to stop:
+    /// the command ends with [`Self::outcome`].
+    pub fn note(&mut self, written: Result<(), Failure>) {
+        if let Err(failure) = written {
+            self.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Its path, if no file is missing from it.
+    pub fn whole(&self) -> Option<&Path> {
+        self.failure.is_none().then_some(self.path())
+    }
+
+    /// The failure to write a file, if there was one: a command returns it once its result is shown.
+    ///
+    /// # Errors
+    /// That failure.
+    pub fn outcome(mut self) -> Result<(), Failure> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Why files that grow with the measurement must not grow further: they leave room for the others.
+    pub fn space(&self) -> Space {
+        Space(Arc::clone(&self.folder))
     }
 
     /// Writes a file from memory, whole or not at all.
@@ -112,39 +119,44 @@ impl RunDir {
         content: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
     ) -> Result<(), Failure> {
         let (unfinished, mut out) = self.begin(name)?;
-        content(&mut out).map_err(Failure::failed)?;
+        content(&mut out).map_err(|error| {
+            let path = self.path().join(name);
+            Failure::failed(format!(
+                "cannot write {}: {error}; free some space or choose another place with --output",
+                path.display()
+            ))
+        })?;
         self.finish(unfinished, out)
     }
 
-    /// Begins a file. It appears, whole, with [`RunDir::finish`], or not at all.
-    pub fn begin(&self, name: &str) -> Result<(Unfinished, BufWriter<File>), Failure> {
-        let number = self.folder.begun.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(".{name}.{}-{number}.tmp", std::process::id());
-        let mode = match name {
-            RECORDING => PRIVATE,
-            _ => SHAREABLE,
-        };
-        let file = self.folder.make(&temporary, mode);
-        let file = file.map_err(|error| self.folder.unwritable(name, &error))?;
-        let unfinished = Unfinished {
-            name: name.to_owned(),
-            temporary,
-            folder: Arc::clone(&self.folder),
-        };
-        Ok((unfinished, BufWriter::with_capacity(1 << 18, file)))
+    /// Writes a file that may be large: it leaves room for the others.
+    pub fn write_large<E: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        content: impl FnOnce(&mut Leaving<'_>) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let space = self.space();
+        self.write(name, |out| {
+            content(&mut Leaving {
+                out,
+                space,
+                unchecked: 0,
+            })
+        })
     }
 
-    /// Puts a file in its place once its content is on the disk, so that a crash leaves it whole or absent.
-    pub fn finish(&mut self, unfinished: Unfinished, out: BufWriter<File>) -> Result<(), Failure> {
-        let folder = &self.folder;
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error);
-        file.and_then(|file| file.sync_all())
-            .and_then(|()| {
-                let (from, to) = (&unfinished.temporary, &unfinished.name);
-                let moved = || renameat(&folder.descriptor, from, &folder.descriptor, to);
-                Ok(folder.invoker.act(moved)??)
-            })
-            .map_err(|error| folder.unwritable(&unfinished.name, &error))?;
+    /// Begins a file. It appears, whole, with [`RunDir::finish`], or not at all.
+    pub fn begin(&self, name: &str) -> Result<(UnfinishedFile, BufWriter<File>), Failure> {
+        let readers = match name {
+            RECORDING => Readers::Owner,
+            _ => Readers::Everybody,
+        };
+        self.folder.begin(name, readers).map_err(host)
+    }
+
+    /// Puts a file in its place.
+    pub fn finish(&mut self, file: UnfinishedFile, out: BufWriter<File>) -> Result<(), Failure> {
+        file.finish(out).map_err(host)?;
         self.disposable = false;
         Ok(())
     }
@@ -152,118 +164,81 @@ impl RunDir {
     /// A file that is written over time and kept however the command ends. An existing file is not
     /// touched.
     pub fn stream(&mut self, name: &str) -> Result<File, Failure> {
-        let file = self
-            .folder
-            .make(name, PRIVATE)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => Failure::usage(format!(
+        let made = self.folder.make_file(name, Readers::Owner);
+        let file = made.map_err(|error| match error {
+            UserFileError::Unwritable { source, .. }
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                Failure::usage(format!(
                     "{} exists and is not overwritten: choose another directory \
-                         with --output, or remove it",
+                     with --output, or remove it",
                     self.path().join(name).display()
-                )),
-                _ => self.folder.unwritable(name, &error),
-            })?;
+                ))
+            }
+            error => host(error),
+        })?;
         self.disposable = false;
         Ok(file)
     }
 }
 
-impl Folder {
-    /// Whether a regular file of this name exists, not a link.
-    fn has_file(&self, name: &str) -> bool {
-        statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|meta| FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile)
-    }
-
-    fn open(path: PathBuf, invoker: Invoker) -> Result<Self, Failure> {
-        let open = || -> io::Result<OwnedFd> {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(FOLDER_MODE)
-                .create(&path)?;
-            let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-            Ok(rustix::fs::open(&path, flags, Mode::empty())?)
-        };
-        let opened = invoker.act(open).and_then(|opened| opened);
-        let descriptor = opened.map_err(|error| unwritable(&path, &error, &invoker))?;
-        let owner = fstat(&descriptor)
-            .map_err(|error| unwritable(&path, &error.into(), &invoker))?
-            .st_uid;
-        // the owner of a directory can replace its files while root works there
-        if rustix::process::geteuid().is_root() && ![0, invoker.uid()].contains(&owner) {
-            return Err(Failure::usage(format!(
-                "{} belongs to another user (number {owner}), who could replace its files: \
-                     choose a directory of your own with --output",
-                path.display()
-            )));
-        }
-        Ok(Self {
-            descriptor,
-            path,
-            invoker,
-            begun: AtomicU32::new(0),
-        })
-    }
-
-    /// Makes a new file.
-    fn make(&self, name: &str, mode: Mode) -> io::Result<File> {
-        let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        let make = || openat(&self.descriptor, name, flags, mode);
-        Ok(self.invoker.act(make)??.into())
-    }
-
-    fn unwritable(&self, name: &str, error: &io::Error) -> Failure {
-        unwritable(&self.path.join(name), error, &self.invoker)
-    }
-}
-
-/// A file that is being written.
+/// The space for the files of a result.
 #[derive(Debug)]
-pub struct Unfinished {
-    name: String,
-    temporary: String,
-    folder: Arc<Folder>,
+pub struct Space(Arc<UserFolder>);
+
+impl Space {
+    /// What the files take that do not grow with the measurement, and a report.
+    const RESERVED: u64 = 8 << 20;
+
+    /// The free bytes, where they do not suffice for more than the other files.
+    pub fn ensure_left(&self) -> io::Result<()> {
+        // a file system that does not say goes on until it refuses
+        match self.0.free_bytes() {
+            Ok(free) if free < Self::RESERVED => Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!(
+                    "only {} are free, which the report needs",
+                    disk::Bytes(free)
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        let folder = &self.folder;
-        // our unfinished file, or nothing if it has been renamed to its place; a failure changes nothing
-        let _ = folder
-            .invoker
-            .act(|| unlinkat(&folder.descriptor, &self.temporary, AtFlags::empty()));
+/// A file that grows only while there is room for the others.
+pub struct Leaving<'a> {
+    out: &'a mut BufWriter<File>,
+    space: Space,
+    /// Bytes since the last look at the disk.
+    unchecked: usize,
+}
+
+impl Write for Leaving<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        const LOOK_EVERY: usize = 1 << 20;
+        if self.unchecked == 0 {
+            self.space.ensure_left()?;
+        }
+        let written = self.out.write(bytes)?;
+        self.unchecked += written;
+        if self.unchecked > LOOK_EVERY {
+            self.unchecked = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
         if self.disposable {
-            // this removes only an empty folder; anything in it is not ours
-            let _ = self
-                .folder
-                .invoker
-                .act(|| std::fs::remove_dir(&self.folder.path));
+            self.folder.remove_if_empty();
         }
     }
-}
-
-fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
-    let remedy = match error.kind() {
-        io::ErrorKind::StorageFull => {
-            "free some space or choose another place with --output".into()
-        }
-        io::ErrorKind::PermissionDenied => format!(
-            "results are written with the rights of user {}; use --output to choose a place that \
-             this user can write to",
-            invoker.uid()
-        ),
-        _ => "choose a writable place with --output".into(),
-    };
-    Failure::failed(format!(
-        "cannot write {}: {error}; {remedy}",
-        path.display()
-    ))
 }
 
 /// The time as `20261120-214512`, UTC.
@@ -276,6 +251,24 @@ fn compact(utc: &str) -> String {
     utc.trim_end_matches(" UTC")
         .replace(['-', ':'], "")
         .replace(' ', "-")
+}
+
+/// The end of a command whose result is shown: how it `ended`, and then whether its files are written. Where both
+/// failed, the files have a line of their own.
+///
+/// # Errors
+/// Why it ended, or the file that could not be written.
+pub fn with_files(
+    ended: Result<Exit, Failure>,
+    written: Result<(), Failure>,
+) -> Result<Exit, Failure> {
+    match (ended, written) {
+        (Err(failure), Err(of_file)) => {
+            say::line(&of_file);
+            Err(failure)
+        }
+        (ended, written) => written.and(ended),
+    }
 }
 
 #[cfg(test)]
@@ -342,6 +335,25 @@ mod tests {
         assert_eq!(refused.exit, Exit::Usage);
         assert!(refused.message.contains("summary.json"), "{refused}");
         assert_eq!(std::fs::read(path.join("summary.json")).unwrap(), b"first");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_kept_for_the_end_and_the_others_are_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        std::fs::create_dir_all(path.join("first.json/in-the-way")).unwrap();
+        let mut dir = RunDir::create(path.clone(), 0).unwrap();
+        assert!(dir.whole().is_some());
+        for name in ["first.json", "second.json"] {
+            let written = dir.put(name, b"{}");
+            dir.note(written);
+        }
+        dir.note(Err(Failure::failed("a later one")));
+        assert!(dir.whole().is_none());
+        let failure = dir.outcome().unwrap_err();
+        assert!(failure.message.contains("first.json"), "{failure}");
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(path.join("second.json").is_file());
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<
             read?;
             match ended.flatten().and_then(|(_, status)| status.exit_status()) {
                 Some(0) => Ok(result),
+                // it has said so itself, and had nothing left to send the reason
+                Some(REFUSED) if result.is_empty() => Err(io::Error::other(
+                    "it needs more memory than this machine has to spare",
+                )),
                 Some(REFUSED) => Err(io::Error::other(
                     String::from_utf8_lossy(&result).into_owned(),
                 )),

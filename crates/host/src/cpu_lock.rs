@@ -1,146 +1,113 @@
 //! CPUs that a measurement has for itself: two measurements on one CPU would measure each other.
+//!
+//! The kernel's own folder of a CPU is locked (flock(2)): every user finds it at the same place, nobody can put
+//! another one there, and nothing is left behind.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cpus::CpuSet;
-use crate::journal::{JournalError, JournalFolder};
+use crate::lock_holder::holder;
+use crate::roots::Roots;
 
 /// Why the CPUs cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuLockError {
     /// Another measurement has one of them.
     #[error(
-        "CPU {cpu} is in use by another measurement ({holder}): wait until it ends, or choose \
+        "CPU {cpu} is in use by another measurement, of {holder}: wait until it ends, or choose \
          other CPUs (-C, --client-cpus)"
     )]
     Taken {
         /// The CPU.
         cpu: u32,
-        /// `pid 4711`.
+        /// `taillab (pid 4711)`.
         holder: String,
     },
-    /// The folder for the locks cannot be used.
-    #[error(transparent)]
-    Folder(#[from] JournalError),
-    /// The file of a lock cannot be used.
-    #[error("cannot lock CPU {cpu} with {path}: {source}; remove that file")]
-    File {
+    /// The CPU's folder cannot be used.
+    #[error("cannot lock CPU {cpu} with {}: {source}; mount sysfs on /sys", path.display())]
+    Folder {
         /// The CPU.
         cpu: u32,
-        /// The file.
-        path: String,
+        /// The folder.
+        path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// CPUs that no other measurement of this user gets while this is held; the kernel gives them back when we end.
+/// CPUs that no other measurement, of any user, gets while this is held; the kernel gives them back when we end.
 #[derive(Debug)]
-pub struct CpuLocks(Vec<CpuLock>);
-
-#[derive(Debug)]
-struct CpuLock {
-    path: PathBuf,
-    _file: File,
-}
+pub struct CpuLocks(Vec<File>);
 
 impl CpuLocks {
     /// Takes all of `cpus`, or none.
     ///
     /// # Errors
     /// [`CpuLockError`]; it never waits.
-    pub fn take(folder: &JournalFolder, cpus: &CpuSet) -> Result<Self, CpuLockError> {
-        folder.ensure()?;
+    pub fn take(roots: &Roots, cpus: &CpuSet) -> Result<Self, CpuLockError> {
         let mut locks = Self(Vec::new());
         for cpu in cpus.iter() {
-            locks.0.push(lock(folder.path(), cpu)?);
+            locks.0.push(lock(roots, cpu)?);
         }
         Ok(locks)
     }
 }
 
-impl Drop for CpuLock {
-    fn drop(&mut self) {
-        // A file left behind is not locked and does no harm.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn lock(folder: &Path, cpu: u32) -> Result<CpuLock, CpuLockError> {
-    let path = folder.join(format!("cpu-{cpu}"));
-    let failed = |source: io::Error| CpuLockError::File {
-        cpu,
-        path: path.display().to_string(),
-        source,
-    };
-    loop {
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(CpuLockError::Taken {
-                    cpu,
-                    holder: holder(&mut file),
-                });
-            }
-            Err(error) => return Err(failed(error.into())),
+fn lock(roots: &Roots, cpu: u32) -> Result<File, CpuLockError> {
+    let path = roots.sys.join(format!("devices/system/cpu/cpu{cpu}"));
+    let locked = File::open(&path).and_then(|folder| {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Ok(folder)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(Err(holder(roots, &folder))),
+            Err(error) => Err(error.into()),
         }
-        // The last holder may have removed the file between our opening and our locking it.
-        let is_there = fs::metadata(&path)
-            .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
-        if is_there {
-            file.set_len(0)
-                .and_then(|()| writeln!(file, "{}", std::process::id()))
-                .map_err(failed)?;
-            return Ok(CpuLock { path, _file: file });
-        }
-    }
-}
-
-fn holder(file: &mut File) -> String {
-    let mut text = String::new();
-    // the holder may be writing its number right now; the CPU is taken anyway
-    let _ = file.read_to_string(&mut text);
-    match text.trim() {
-        "" => "just started".to_owned(),
-        pid => format!("pid {pid}"),
+    });
+    match locked {
+        Ok(Ok(folder)) => Ok(folder),
+        Ok(Err(holder)) => Err(CpuLockError::Taken { cpu, holder }),
+        Err(source) => Err(CpuLockError::Folder { cpu, path, source }),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
-    fn a_cpu_is_had_once_and_by_name() {
+    fn a_cpu_is_had_once_by_whatever_user_and_by_name() {
         let place = tempfile::tempdir().unwrap();
-        let folder = JournalFolder::at(place.path().join("locks"));
+        let machine = Roots::below(place.path());
+        // the locks of this machine name their holders, and the tests must not disturb a measurement
+        let roots = Roots {
+            sys: machine.sys,
+            ..Roots::default()
+        };
+        for cpu in 0..3 {
+            let folder = roots.sys.join(format!("devices/system/cpu/cpu{cpu}"));
+            fs::create_dir_all(folder).unwrap();
+        }
         let cpus = |numbers: &[u32]| numbers.iter().copied().collect::<CpuSet>();
-        let first = CpuLocks::take(&folder, &cpus(&[1, 2])).unwrap();
-        let error = CpuLocks::take(&folder, &cpus(&[0, 2]))
-            .unwrap_err()
-            .to_string();
-        let named = format!(
-            "CPU 2 is in use by another measurement (pid {})",
-            std::process::id()
+        let first = CpuLocks::take(&roots, &cpus(&[1, 2])).unwrap();
+        let error = CpuLocks::take(&roots, &cpus(&[0, 2])).unwrap_err();
+        let error = error.to_string();
+        let start = "CPU 2 is in use by another measurement, of ";
+        let named = format!("(pid {})", std::process::id());
+        assert!(
+            error.starts_with(start) && error.contains(&named),
+            "{error}"
         );
-        assert!(error.starts_with(&named), "{error}");
         // what it took before it was refused is free again
-        let other = CpuLocks::take(&folder, &cpus(&[0])).unwrap();
+        let other = CpuLocks::take(&roots, &cpus(&[0])).unwrap();
         drop(first);
-        CpuLocks::take(&folder, &cpus(&[1, 2])).unwrap();
+        CpuLocks::take(&roots, &cpus(&[1, 2])).unwrap();
         drop(other);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let error = CpuLocks::take(&roots, &cpus(&[7])).unwrap_err().to_string();
+        assert!(error.contains("cpu7") && error.contains("sysfs"), "{error}");
     }
 }

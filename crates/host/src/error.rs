@@ -16,6 +16,7 @@ use crate::target::{CommandError, TargetError};
 use crate::testbed::TestbedError;
 use crate::tune::TuneError;
 use crate::user::UnknownUser;
+use crate::user_files::UserFileError;
 use crate::veth::VethError;
 
 /// What a failure means for the command's exit code.
@@ -67,6 +68,8 @@ pub enum HostError {
     Tune(#[from] TuneError),
     /// The server's user does not exist.
     User(#[from] UnknownUser),
+    /// A file that the user asked for cannot be written.
+    UserFile(#[from] UserFileError),
 }
 
 impl HostError {
@@ -80,7 +83,10 @@ impl HostError {
                 | CpuError::Overlap { .. }
                 | CpuError::Unusable { .. },
             )
-            | Self::User(_) => ErrorKind::Usage,
+            | Self::User(_)
+            | Self::UserFile(UserFileError::Foreign { .. } | UserFileError::Link { .. }) => {
+                ErrorKind::Usage
+            }
             Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
                 ErrorKind::Unsupported
             }

@@ -15,11 +15,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::lock_holder::holder;
 use crate::process::{ProcessIdentity, numbers_in};
 use crate::roots::{Roots, read_optional};
 
@@ -31,6 +32,14 @@ const VERSION: u32 = 1;
 
 /// How long a killed server may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many names in a folder for everybody may be taken before we give up.
+const MOST_TAKEN: u32 = 1_000;
+
+/// How long another command may take with the lock: an apply makes thousands of changes, each in milliseconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries to take the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// How many times, and how far apart, to look again for a server in the middle of exec.
 const EXEC_LOOKS: u32 = 10;
@@ -50,6 +59,19 @@ pub enum JournalError {
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// Another command does not give the lock back.
+    #[error(
+        "{} has been locked for {} s by {holder}: let it go on (kill -CONT) or end it; two at the same time could \
+         undo each other", path.display(), waited.as_secs()
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// `taillab (pid 4711), which is stopped`.
+        holder: String,
+        /// How long we have waited.
+        waited: Duration,
     },
     /// Somebody else could have written into the folder.
     #[error(
@@ -76,20 +98,40 @@ pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) 
 pub struct JournalFolder(PathBuf);
 
 impl JournalFolder {
-    /// `/run/taillab` for root, else `$XDG_RUNTIME_DIR/taillab`, else
-    /// `/tmp/taillab-UID`. Nothing is made yet.
+    /// `/run/taillab` for root, else `$XDG_RUNTIME_DIR/taillab`, else `taillab/run` where this user keeps its state
+    /// (`$XDG_STATE_HOME`, `~/.local/state`), else `/tmp/taillab-UID`. Nothing is made yet.
     pub fn of_this_user() -> Self {
-        let uid = rustix::process::geteuid();
-        // `setpriv` and `su` leave the variable of the user before, whose folder is closed to this one
-        let is_ours = |folder: &PathBuf| {
-            fs::metadata(folder).is_ok_and(|folder| folder.uid() == uid.as_raw())
+        let uid = rustix::process::geteuid().as_raw();
+        if uid == 0 {
+            return Self("/run/taillab".into());
+        }
+        Self::for_user(uid, "/tmp".into(), |name| std::env::var_os(name))
+    }
+
+    /// A folder for everybody comes last, and another name in it where somebody has taken the first: what others
+    /// could take would keep this user from measuring.
+    fn for_user(uid: u32, for_all: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        // `setpriv` and `su` leave the variables of the user before, whose folders are closed to this one
+        let is_ours = |folder: &Path| {
+            fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
         };
-        let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        Self(match own.filter(is_ours) {
-            _ if uid.is_root() => "/run/taillab".into(),
-            Some(folder) => folder.join("taillab"),
-            None => format!("/tmp/taillab-{uid}").into(),
-        })
+        let of = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let own = |name: &str| of(name).map(PathBuf::from).filter(|folder| is_ours(folder));
+        if let Some(folder) = own("XDG_RUNTIME_DIR") {
+            return Self(folder.join("taillab"));
+        }
+        let state = own("XDG_STATE_HOME");
+        let state = state.or_else(|| Some(own("HOME")?.join(".local/state")));
+        if let Some(state) = state {
+            return Self(state.join("taillab/run"));
+        }
+        let mut folder = for_all.join(format!("taillab-{uid}"));
+        let mut number = 1;
+        while fs::symlink_metadata(&folder).is_ok() && !is_ours(&folder) && number < MOST_TAKEN {
+            folder = for_all.join(format!("taillab-{uid}-{number}"));
+            number += 1;
+        }
+        Self(folder)
     }
 
     /// A given folder.
@@ -105,6 +147,10 @@ impl JournalFolder {
     /// Makes the folder (0700) or checks that it is ours alone: what a journal names
     /// gets killed.
     pub(crate) fn ensure(&self) -> Result<(), JournalError> {
+        if let Some(above) = self.0.parent() {
+            let made = DirBuilder::new().mode(0o755).recursive(true).create(above);
+            made.map_err(failed("make", above))?;
+        }
         match DirBuilder::new()
             .mode(0o700)
             .recursive(false)
@@ -133,10 +179,30 @@ impl JournalFolder {
     /// Held while journals are made and removed, so that a new one that is not yet locked is not
     /// taken for a dead one.
     pub(crate) fn lock(&self) -> Result<File, JournalError> {
+        self.lock_within(LOCK_PATIENCE)
+    }
+
+    /// One that is stopped keeps the lock for as long as it is.
+    fn lock_within(&self, patience: Duration) -> Result<File, JournalError> {
         let path = self.0.join("lock");
         let file = open_private(&path).map_err(failed("open", &path))?;
-        flock(&file, FlockOperation::LockExclusive).map_err(|e| failed("lock", &path)(e.into()))?;
-        Ok(file)
+        let began = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < patience => {
+                    thread::sleep(LOCK_PAUSE);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(JournalError::Locked {
+                        holder: holder(&Roots::default(), &file),
+                        path,
+                        waited: patience,
+                    });
+                }
+                Err(error) => return Err(failed("lock", &path)(error.into())),
+            }
+        }
     }
 
     /// Starts the journal of a run.
@@ -503,3 +569,6 @@ fn open_private(path: &Path) -> io::Result<File> {
 pub(crate) fn boot_id(roots: &Roots) -> String {
     read_optional(&roots.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

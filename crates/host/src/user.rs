@@ -1,5 +1,6 @@
 //! The user a server runs as.
 
+use std::ffi::OsString;
 use std::fs;
 
 use crate::roots::Roots;
@@ -25,7 +26,32 @@ pub struct UnknownUser {
     pub name: String,
 }
 
+/// What a program of another user gets of our environment: where programs are, and how to write texts and times. The
+/// rest may be secret, or lead to root's files.
+const SHARED: [&str; 5] = ["PATH", "LANG", "LANGUAGE", "TZ", "TERM"];
+
 impl User {
+    /// The environment of a program that root starts as this user, out of `ours`. It has no home: those are closed to
+    /// most users of servers.
+    pub(crate) fn environment(
+        &self,
+        ours: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
+        let is_shared = |name: &OsString| {
+            let name = name.to_string_lossy();
+            SHARED.contains(&name.as_ref()) || name.starts_with("LC_")
+        };
+        let own = [
+            ("HOME", "/"),
+            ("USER", self.name.as_str()),
+            ("LOGNAME", self.name.as_str()),
+        ];
+        let own = own.map(|(name, value)| (name.into(), value.into()));
+        ours.filter(|(name, _)| is_shared(name))
+            .chain(own)
+            .collect()
+    }
+
     /// Looks a local user up (passwd(5)); servers' users are local.
     ///
     /// # Errors
@@ -68,5 +94,32 @@ mod tests {
         assert_eq!((user.uid, user.gid), (65534, 65533));
         let error = User::find(&roots, "broken").unwrap_err().to_string();
         assert!(error.contains("no user \"broken\""), "{error}");
+    }
+
+    #[test]
+    fn a_program_of_another_user_gets_no_secret_of_ours() {
+        let user = User {
+            name: "www".into(),
+            uid: 33,
+            gid: 33,
+        };
+        let ours = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("HOME", "/root"),
+            ("SUDO_USER", "alice"),
+            ("LD_PRELOAD", "/tmp/a.so"),
+        ];
+        let ours = ours.map(|(name, value)| (name.into(), value.into()));
+        let environment = user.environment(ours.into_iter());
+        let text = |(name, value): &(OsString, OsString)| {
+            format!("{}={}", name.display(), value.display())
+        };
+        let all: Vec<String> = environment.iter().map(text).collect();
+        assert_eq!(
+            all,
+            ["PATH=/bin", "LC_ALL=C", "HOME=/", "USER=www", "LOGNAME=www"]
+        );
     }
 }

@@ -24,6 +24,7 @@ mod damage;
 mod format;
 mod merge;
 mod packed;
+mod queue;
 mod reader;
 mod sink;
 mod writer;

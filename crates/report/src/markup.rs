@@ -20,7 +20,10 @@ impl fmt::Display for Esc<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' | '\t' => fmt::Write::write_char(f, c)?,
-                c if is_obeyed(c) => f.write_str("\u{fffd}")?,
+                // XML has none of the last two, and a reader refuses the whole file
+                c if is_obeyed(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                    f.write_str("\u{fffd}")?
+                }
                 c => fmt::Write::write_char(f, c)?,
             }
         }
@@ -107,5 +110,15 @@ mod tests {
             Esc("</script><img src=x onerror='a(\"b\")'>&\u{0}\u{202e}").to_string(),
             "&lt;/script&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;\u{fffd}\u{fffd}"
         );
+    }
+
+    /// `Char` of XML 1.0, without the surrogates, which Rust's text has not either.
+    #[test]
+    fn every_character_is_one_that_xml_allows() {
+        let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+        for c in '\0'..=char::MAX {
+            let text = c.to_string();
+            assert!(Esc(&text).to_string().chars().all(is_allowed), "{c:?}");
+        }
     }
 }

@@ -641,3 +641,27 @@ fn an_interrupted_run_prints_what_there_is() {
     assert!(result["sojourn"]["count"].as_u64().unwrap() > 0);
     assert_eq!(complaints(&result), [""; 0]);
 }
+
+#[test]
+fn a_figure_that_cannot_be_written_takes_away_neither_the_result_nor_the_other_files() {
+    let place = tempfile::tempdir().unwrap();
+    let svg = place.path().join("a.svg");
+    std::os::unix::fs::symlink(place.path().join("victim"), &svg).unwrap();
+    let page = place.path().join("b.html");
+    let output = taillab(&[
+        "sim",
+        "-n",
+        "1k",
+        "--json",
+        "--plot",
+        svg.to_str().unwrap(),
+        "--plot",
+        page.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a.svg is a link"), "{said}");
+    assert!(!place.path().join("victim").exists());
+    assert!(page.is_file());
+    serde_json::from_slice::<Value>(&output.stdout).unwrap();
+}

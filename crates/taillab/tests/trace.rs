@@ -137,3 +137,43 @@ fn no_file_has_an_ideal_that_is_withdrawn() {
         assert_eq!(left.count(), 0);
     }
 }
+
+/// A folder that is in the place of a file stands for all reasons why a file cannot be written.
+#[test]
+fn a_file_that_cannot_be_written_takes_away_neither_the_result_nor_the_other_files() {
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/memcached_5k_per_s.tlc"
+    );
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("out");
+    let whole = place.path().join("whole");
+    for missing in ["requests.parquet", "summary.json", "report.html"] {
+        std::fs::create_dir_all(dir.join(missing).join("in-the-way")).unwrap();
+        let explain = |out: &std::path::Path, junit: &std::path::Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+            command.args(["explain", golden, "--json", "--assert", "p50<1h", "-o"]);
+            command.arg(out).arg("--junit").arg(junit);
+            command.output().unwrap()
+        };
+        let of_whole = explain(&whole, &place.path().join("tests.xml"));
+        let output = explain(&dir, &place.path().join("no/such/folder.xml"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.contains("cannot write") && said.contains(missing),
+            "{missing}: {said}"
+        );
+        assert!(!output.stdout.is_empty());
+        assert_eq!(output.stdout, of_whole.stdout, "{missing}");
+        let names = |dir: &std::path::Path| -> std::collections::BTreeSet<std::ffi::OsString> {
+            let entries = std::fs::read_dir(dir).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect()
+        };
+        assert_eq!(names(&dir), names(&whole), "{missing}");
+        assert!(dir.join(missing).is_dir());
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::remove_dir_all(&whole).unwrap();
+    }
+}

@@ -117,7 +117,11 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
             2,
             "no network device",
         ),
-        (&["apply", "rt-priority", "-p", &pid, "--yes"], 2, "--force"),
+        (
+            &["apply", "nice", "rt-priority", "-p", &pid, "--yes"],
+            2,
+            "--force",
+        ),
         (&["revert", "999999"], 2, "there is no apply number 999999"),
         (&["apply"], 2, "<NAME>"),
     ] {

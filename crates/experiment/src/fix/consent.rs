@@ -4,9 +4,10 @@ use std::io::{self, IsTerminal};
 
 use taillab_console::exit::Failure;
 use taillab_console::say;
+use taillab_host::Roots;
 use taillab_host::tune::{Mitigation, Plan};
 
-/// The most settings of a change that are listed before the question.
+/// The most lines of a change, each for one process, that stand before the question.
 const LISTED: usize = 8;
 
 /// Who decides whether a change is made.
@@ -50,11 +51,12 @@ impl Consent {
 fn question(mitigation: &Mitigation, plan: &Plan) -> Vec<String> {
     let mitigation = &mitigation.is;
     let mut lines = vec![format!("{}: {}", mitigation.name, mitigation.description)];
-    let listed = plan.changes().take(LISTED);
-    lines.extend(listed.map(|change| format!("  {} → \"{}\"", change.setting, change.new)));
-    let more = plan.changes().count().saturating_sub(LISTED);
+    let changes = plan.by_process(&Roots::default());
+    let more = changes.len().saturating_sub(LISTED);
+    let listed = changes.into_iter().take(LISTED);
+    lines.extend(listed.map(|change| format!("  {change}")));
     if more > 0 {
-        lines.push(format!("  and {more} more"));
+        lines.push(format!("  and {more} more like these"));
     }
     lines.push(
         "Try it, in blocks of a second or more, and undo it after each one? [y/N]".to_owned(),

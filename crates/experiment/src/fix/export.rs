@@ -1,12 +1,14 @@
 //! The winners as files for the machine on which the server will run.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use taillab_console::exit::Failure;
+use taillab_console::fail::host;
 use taillab_host::CpuSet;
 use taillab_host::tune::{Change, Mitigation, Setting};
+use taillab_host::user_files::{Readers, UserFolder};
 
 /// A winner, what it changed, and for which CPUs.
 pub struct Winner {
@@ -139,19 +141,19 @@ fn files(winners: &[Winner]) -> Files {
     files
 }
 
-/// Writes the files into `folder`, which may exist; returns their names.
+/// Writes the files into `folder`, which may exist, as a result is written: root follows no link there. Returns
+/// their names.
 ///
 /// # Errors
 /// The folder or a file cannot be written.
 pub fn write(folder: &Path, winners: &[Winner]) -> Result<Vec<&'static str>, Failure> {
-    let failed = |error: std::io::Error| {
-        let text = format!("cannot write to {}: {error}", folder.display());
-        Failure::failed(text)
-    };
-    fs::create_dir_all(folder).map_err(failed)?;
     let files = files(winners);
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folder = Arc::new(UserFolder::make(folder, Readers::Everybody).map_err(host)?);
     for (name, text) in &files {
-        fs::write(folder.join(name), text).map_err(failed)?;
+        folder.put(name, text.as_bytes()).map_err(host)?;
     }
     Ok(files.into_iter().map(|(name, _)| name).collect())
 }
@@ -223,5 +225,21 @@ mod tests {
     #[test]
     fn without_a_winner_there_is_no_file() {
         assert!(files(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_link_that_waits_in_the_folder_is_replaced_and_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let victim = place.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        let folder = place.path().join("fix");
+        std::fs::create_dir(&folder).unwrap();
+        let script = folder.join("taillab-fix.sh");
+        std::os::unix::fs::symlink(&victim, &script).unwrap();
+        let boost = winner("boost", &[("/sys/devices/system/cpu/cpufreq/boost", "1")]);
+        assert_eq!(write(&folder, &[boost]).unwrap(), ["taillab-fix.sh"]);
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        assert!(!script.is_symlink());
+        assert!(std::fs::read_to_string(&script).unwrap().contains("boost"));
     }
 }

@@ -25,8 +25,8 @@ use taillab_analysis::paired::MIN_PAIRS;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::progress::Progress;
 use taillab_console::say::Say;
+use taillab_host::Interrupt;
 use taillab_host::tune::Mitigation;
-use taillab_host::{Interrupt, Invoker, Roots};
 use taillab_load::ClosedLoop;
 use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::{Reason, Report};
@@ -62,7 +62,7 @@ impl Asked {
     /// What the command line asks for.
     ///
     /// # Errors
-    /// [`Exit::Usage`]: an invalid list of mitigations.
+    /// [`Exit::Usage`](taillab_console::exit::Exit::Usage): an invalid list of mitigations.
     pub fn of(args: &FixArgs, factorial: &[String], consent: Consent) -> Result<Self, Failure> {
         Ok(Self {
             keep: args.keep,
@@ -89,7 +89,7 @@ impl Asked {
 /// Ensures that requests are followed if fixes are to be tried: the forecasts need it.
 ///
 /// # Errors
-/// [`Exit::Usage`]: only T1 and T6 are to be recorded.
+/// [`Exit::Usage`](taillab_console::exit::Exit::Usage): only T1 and T6 are to be recorded.
 pub fn ensure_followed(args: &FixArgs, stamps: MiddleStamps) -> Result<(), Failure> {
     match stamps {
         MiddleStamps::Ends if args.fix => Err(Failure::usage(
@@ -268,9 +268,7 @@ impl Tried {
         let Some(folder) = &args.export else {
             return Ok(());
         };
-        // the files belong to the user who asked for them
-        let files = Invoker::find(&Roots::default()).act(|| export::write(folder, &self.winners));
-        say.note(&match files.or_exit(Exit::Failed)??.as_slice() {
+        say.note(&match export::write(folder, &self.winners)?.as_slice() {
             [] => format!(
                 "nothing to export to {}: nothing was kept",
                 folder.display()

@@ -1,14 +1,10 @@
 //! The limits that a result must meet (`--assert`), and the file for continuous integration (`--junit`).
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-
-use rustix::fs::OFlags;
 use taillab_analysis::verdict::is_overload;
 use taillab_console::args::LimitArgs;
 use taillab_console::exit::{Exit, Failure};
-use taillab_host::{Invoker, Roots};
+use taillab_console::fail::host;
+use taillab_host::user_files;
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
 use taillab_model::summary::{LoadSummary, Report, Verdict};
@@ -90,29 +86,12 @@ pub fn standing(verdict: &Verdict) -> Standing {
     }
 }
 
-/// Writes the file with the rights of the user who asked, and never follows a link.
+/// Writes the file of `--junit`, where it was asked for.
 fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failure> {
-    let Some(path) = &args.junit else {
-        return Ok(());
-    };
-    let open = || {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(path)
-    };
-    let file = Invoker::find(&Roots::default()).act(open);
-    file.and_then(|file| file)
-        .and_then(|mut file| file.write_all(&junit(report)))
-        .map_err(|error| {
-            let message = format!(
-                "cannot write {}: {error}; name a file in one of your own directories",
-                path.display()
-            );
-            Failure::failed(message)
-        })
+    match &args.junit {
+        Some(path) => user_files::write_named(path, &junit(report)).map_err(host),
+        None => Ok(()),
+    }
 }
 
 /// The exit code: a limit that is not met comes first, then one that is undecided.

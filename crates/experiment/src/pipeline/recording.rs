@@ -11,6 +11,7 @@ use taillab_analysis::{ClientRecords, Window, Windows, streaming, window};
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::RunDir;
+use taillab_host::{MemoryCap, Roots};
 use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
 
 use super::analyse::{Analysed, BeforeLoad, End, Known, Pass};
@@ -26,13 +27,16 @@ pub enum Source<'a> {
     Memory(Box<Recording>, MatchOptions, Client<'a>),
 }
 
-/// Reads and analyses a recording. The files with a row for each request go to `dir`.
+/// Reads and analyses a recording. The files with a row for each request go to `dir`, which notes if they cannot be
+/// written.
 pub fn analyse(
     source: Source<'_>,
     args: &AnalysisArgs,
     known: Known,
     mut dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
+    // without it the analysis works as well, and what it reads is bounded elsewhere too
+    let _cap = MemoryCap::begin(&Roots::default()).ok();
     match source {
         Source::File(file) => analyse_file(file, args, known, dir),
         Source::Memory(recording, options, client) => {
@@ -100,16 +104,21 @@ fn analyse_file(
     conclude(pass?, end, known, dir)
 }
 
-/// Makes the report, and puts the files with a row for each request in their places.
+/// The files with a row for each request, or why they are not written.
+type WrittenFiles = Option<Result<WrittenRows, Failure>>;
+
+/// Makes the report, and puts the files with a row for each request in their places. The report does not depend on
+/// them: a failure to write them is noted in `dir`.
 fn conclude(
-    (pass, rows): (Pass<'_>, Option<WrittenRows>),
+    (pass, rows): (Pass<'_>, WrittenFiles),
     end: End,
     known: Known,
     dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
     let analysed = pass.conclude(end, known)?;
     if let (Some(rows), Some(dir)) = (rows, dir) {
-        rows.keep(dir, &analysed.report)?;
+        let written = rows.and_then(|rows| rows.keep(dir, &analysed.report));
+        dir.note(written);
     }
     Ok(analysed)
 }
@@ -204,10 +213,7 @@ struct RecordingAnalysis<'a, 'c> {
 
 impl<'c> RecordingAnalysis<'_, 'c> {
     /// Reads to the end, or until it is clear that nothing can be analysed.
-    fn run<I>(
-        self,
-        mut reading: Reading<I>,
-    ) -> (Result<(Pass<'c>, Option<WrittenRows>), Failure>, End)
+    fn run<I>(self, mut reading: Reading<I>) -> (Result<(Pass<'c>, WrittenFiles), Failure>, End)
     where
         I: Iterator<Item: Timed + Copy + Into<Event> + Send> + Send,
     {
@@ -227,7 +233,7 @@ impl<'c> RecordingAnalysis<'_, 'c> {
         mut first: Window,
         reading: Reading<I>,
         end: &mut End,
-    ) -> Result<(Pass<'c>, Option<WrittenRows>), Failure>
+    ) -> Result<(Pass<'c>, WrittenFiles), Failure>
     where
         I: Iterator<Item: Timed + Copy + Into<Event> + Send> + Send,
     {
@@ -250,9 +256,12 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             self.exact,
             (self.process, self.before_load),
         )?;
+        let mut unwritten = None;
         if let Some(dir) = self.dir {
-            let files = RowFiles::begin(dir, from, self.context.started_unix_s)?;
-            pass.rows = Some(Rows::new(from, files));
+            match RowFiles::begin(dir, from, self.context.started_unix_s) {
+                Ok(files) => pass.rows = Some(Rows::new(from, files)),
+                Err(failure) => unwritten = Some(Err(failure)),
+            }
         }
         pass.push(&Arc::new(first));
         end.last = reading.rest(|mut window| {
@@ -264,6 +273,6 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             let unseen = self.client.iter().flat_map(|client| client.unseen(&seen));
             rows.finish(unseen)
         });
-        Ok((pass, rows.transpose()?))
+        Ok((pass, rows.or(unwritten)))
     }
 }

@@ -11,6 +11,7 @@ use taillab_analysis::Matched;
 use taillab_analysis::ledger::{Entry, Labels};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::{RunDir, Unfinished};
+use taillab_host::user_files::UnfinishedFile;
 use taillab_model::explanation::Cause;
 use taillab_model::summary::{ClaimName, Report};
 use taillab_model::{Monotonic, Nanos};
@@ -159,7 +160,7 @@ impl LeftOut {
 struct Written {
     name: &'static str,
     copies: Copies,
-    unfinished: Unfinished,
+    unfinished: UnfinishedFile,
     file: BufWriter<File>,
 }
 
@@ -185,25 +186,31 @@ impl Copies {
 }
 
 impl WrittenRows {
-    /// Gives them their final names. What is withdrawn from the `report` is known only after all rows are written:
-    /// they are copied without it.
+    /// Gives them their final names, the second also where the first cannot be written. What is withdrawn from the
+    /// `report` is known only after all rows are written: they are copied without it.
     pub fn keep(self, dir: &mut RunDir, report: &Report) -> Result<(), Failure> {
         let left_out = LeftOut::of(report);
+        let mut kept = Ok(());
         for written in self.0 {
-            let Some(copy) = written.copies.without(left_out) else {
-                dir.finish(written.unfinished, written.file)?;
-                continue;
-            };
-            let whole = written.file.into_inner();
-            let mut whole = whole
-                .map_err(std::io::IntoInnerError::into_error)
-                .or_exit(Exit::Failed)?;
-            whole.rewind().or_exit(Exit::Failed)?;
-            let (unfinished, mut rest) = dir.begin(written.name)?;
-            copy(whole, &mut rest).or_exit(Exit::Failed)?;
-            dir.finish(unfinished, rest)?;
+            kept = kept.and(written.keep(dir, left_out));
         }
-        Ok(())
+        kept
+    }
+}
+
+impl Written {
+    fn keep(self, dir: &mut RunDir, left_out: LeftOut) -> Result<(), Failure> {
+        let Some(copy) = self.copies.without(left_out) else {
+            return dir.finish(self.unfinished, self.file);
+        };
+        let whole = self.file.into_inner();
+        let mut whole = whole
+            .map_err(std::io::IntoInnerError::into_error)
+            .or_exit(Exit::Failed)?;
+        whole.rewind().or_exit(Exit::Failed)?;
+        let (unfinished, mut rest) = dir.begin(self.name)?;
+        copy(whole, &mut rest).or_exit(Exit::Failed)?;
+        dir.finish(unfinished, rest)
     }
 }
 
@@ -218,11 +225,14 @@ const WAITING: usize = 2;
 pub struct RowFiles {
     batch: Vec<RequestRow>,
     writers: [Writer; 2],
+    space: Space,
+    /// Why they do not grow any more.
+    full: Option<std::io::Error>,
 }
 
 struct Writer {
     name: &'static str,
-    unfinished: Unfinished,
+    unfinished: UnfinishedFile,
     batches: SyncSender<Arc<[RequestRow]>>,
     thread: JoinHandle<Result<BufWriter<File>, ReportError>>,
 }
@@ -232,6 +242,8 @@ impl RowFiles {
     pub fn begin(dir: &RunDir, from: Monotonic, started_unix_s: u64) -> Result<Self, Failure> {
         Ok(Self {
             batch: Vec::with_capacity(BATCH),
+            space: dir.space(),
+            full: None,
             writers: [
                 Writer::begin(dir, "requests.parquet", |rows, out| {
                     requests::write_parquet(rows, out).map(drop)
@@ -254,6 +266,12 @@ impl RowFiles {
     fn send(&mut self) {
         let batch: Arc<[RequestRow]> = self.batch.as_slice().into();
         self.batch.clear();
+        if self.full.is_none() {
+            self.full = self.space.ensure_left().err();
+        }
+        if self.full.is_some() {
+            return;
+        }
         for writer in &self.writers {
             // a writer that ended early reports its error at the end
             let _ = writer.batches.send(Arc::clone(&batch));
@@ -263,6 +281,13 @@ impl RowFiles {
     /// Writes the rest.
     pub fn finish(mut self) -> Result<WrittenRows, Failure> {
         self.send();
+        if let Some(error) = self.full {
+            // both are removed, which makes room
+            return Err(Failure::failed(format!(
+                "cannot write requests.parquet and latency.hlog: {error}; free some space or choose another place \
+                 with --output"
+            )));
+        }
         let [requests, latency] = self.writers;
         let without_causes: CopyFile = |file, out| requests::copy_without_causes(file, out);
         Ok(WrittenRows([

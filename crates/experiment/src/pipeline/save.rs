@@ -1,6 +1,5 @@
 //! The files of a result, and what is printed of it.
 
-use std::io::Write;
 use std::path::Path;
 
 use taillab_console::args::Output;
@@ -48,30 +47,31 @@ pub struct Shown<'a> {
     pub next: Vec<NextStep>,
 }
 
-/// Writes every file but the recording and those with rows.
-pub fn save(
-    dir: &mut RunDir,
-    analysed: &Analysed,
-    attachments: &Attachments,
-) -> Result<(), Failure> {
+/// Writes every file but the recording and those with rows; `dir` notes if one cannot be written.
+pub fn save(dir: &mut RunDir, analysed: &Analysed, attachments: &Attachments) {
+    let mut put = |name: &str, bytes: Result<Vec<u8>, Failure>| {
+        let written = bytes.and_then(|bytes| dir.put(name, &bytes));
+        dir.note(written);
+    };
+    // what is needed most comes first, and the largest last
+    let summary = json::of_report(&analysed.report).or_exit(Exit::Failed);
+    put("summary.json", summary);
+    put(REPORT, Ok(html::render(&attachments.document(analysed))));
     if let Some(toml) = &attachments.experiment_toml {
-        dir.put("experiment.toml", toml.as_bytes())?;
+        put("experiment.toml", Ok(toml.clone().into_bytes()));
     }
     if let Some(environment) = &attachments.environment {
-        dir.write("environment.json", |out| {
-            serde_json::to_writer_pretty(&mut *out, environment)?;
-            out.write_all(b"\n")
-        })?;
+        let text = serde_json::to_vec_pretty(environment).or_exit(Exit::Failed);
+        put(
+            "environment.json",
+            text.map(|text| [text.as_slice(), b"\n"].concat()),
+        );
     }
-    let summary = json::of_report(&analysed.report).or_exit(Exit::Failed)?;
-    dir.put("summary.json", &summary)?;
     let slowest = slowest(analysed);
     if !slowest.is_empty() {
         let trace = perfetto::trace(&analysed.report.target, slowest);
-        dir.put("slowest.pftrace", &trace)?;
+        put("slowest.pftrace", Ok(trace));
     }
-    let page = html::render(&attachments.document(analysed));
-    dir.put(REPORT, &page)
 }
 
 /// Prints the result on stdout.

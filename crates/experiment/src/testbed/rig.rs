@@ -64,10 +64,9 @@ impl Rig {
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
         client::check_threads(experiment, placement.client.len())?;
-        let folder_of_locks = JournalFolder::of_this_user();
         let both = placement.server.iter().chain(placement.client.iter());
-        let locks = CpuLocks::take(&folder_of_locks, &both.collect()).map_err(host)?;
-        let mut journal = folder_of_locks.begin(&roots).map_err(host)?;
+        let locks = CpuLocks::take(&roots, &both.collect()).map_err(host)?;
+        let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, folder, testbed, address)) => Ok(Self {
                 server,

@@ -45,7 +45,7 @@ pub struct ServerSpec<'a> {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Variables to add to its environment (the journal's mark).
+    /// Variables to add to its environment (the journal's mark). Where root starts it for a user, it has little more.
     pub env: Vec<(OsString, OsString)>,
     /// The network namespace to enter; `None`: ours.
     pub namespace: Option<&'a NetNamespace>,
@@ -106,6 +106,12 @@ impl ServerProcess {
         // the child needs a separate descriptor: the standard streams have locks
         let complaints = writer.try_clone().map_err(failed)?;
         let mut command = Command::new(&path);
+        if let Some(user) = &spec.user
+            && rustix::process::geteuid().is_root()
+        {
+            let environment = user.environment(std::env::vars_os());
+            command.env_clear().envs(environment);
+        }
         command
             .args(&spec.args)
             .envs(spec.env.iter().map(|(name, value)| (name, value)))

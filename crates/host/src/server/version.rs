@@ -42,6 +42,10 @@ fn said(program: &Path, flag: &str, user: &User, patience: Duration) -> io::Resu
         .stderr(writer)
         .process_group(0);
     let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        let environment = user.environment(std::env::vars_os());
+        command.env_clear().envs(environment);
+    }
     let user = Some(Invoker::with_primary_group(user)).filter(|user| is_root && !user.is_current());
     let us = pidfd_open(getpid(), PidfdFlags::empty())?;
     let prepare = move || {

@@ -110,6 +110,15 @@ pub enum TargetError {
         /// `nginx (pid 4711)`, one for each namespace.
         servers: Vec<String>,
     },
+    /// What is meant as one server is several.
+    #[error(
+        "{servers} share a port or a control group and are not one server, so settings for one would hold back \
+         the others: name one that serves alone (-p PID)"
+    )]
+    NotOneServer {
+        /// `nginx (pid 4711), envoy (pid 20)`.
+        servers: String,
+    },
     /// No such control group.
     #[error(
         "there is no control group {path}: give its folder below /sys/fs/cgroup, e.g. \

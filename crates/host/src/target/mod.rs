@@ -9,6 +9,7 @@ mod cgroup;
 mod command;
 mod error;
 mod sockets;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,6 +32,7 @@ use self::sockets::{
     WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
     waiting,
 };
+pub use self::whole::{ensure_one_server, whole_server};
 pub use taillab_model::Transport;
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).

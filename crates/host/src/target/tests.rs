@@ -293,3 +293,61 @@ fn this_process_is_found_by_its_own_port() {
     assert!(!server.cpus.is_empty());
     ensure_first_pid_namespace(&roots).unwrap();
 }
+
+#[test]
+fn the_whole_server_is_meant_by_any_of_its_processes() {
+    let machine = nginx();
+    // a worker may have the lowest number, and a helper no socket at all
+    machine.process(3, 7, "nginx", "3", &[1]);
+    machine.process(10, 7, "nginx", "3", &[]);
+    machine.sockets(&[3, 10], &[(80, 1), (22, 9)], &[]);
+    for pid in [3, 7, 8, 9] {
+        let whole = whole_server(&machine.roots, pid).unwrap();
+        assert_eq!(whole, [3, 7, 8, 9, 10], "{pid}");
+        ensure_one_server(&machine.roots, pid, &[3, 8, 9]).unwrap();
+    }
+    // it waits for nobody: nothing says where else it belongs
+    assert_eq!(whole_server(&machine.roots, 10).unwrap(), [10]);
+    assert!(whole_server(&machine.roots, 99).unwrap().is_empty());
+    let error = ensure_one_server(&machine.roots, 8, &[8, 9, 20, 99]).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.starts_with("nginx (pid 8), other (pid 20) share"),
+        "{said}"
+    );
+}
+
+#[test]
+fn processes_that_share_a_port_by_sockets_of_their_own_are_one_server_if_they_run_one_program() {
+    let machine = Machine::new();
+    machine.process(7, 1, "echo", "0", &[1]);
+    machine.process(8, 7, "helper", "0", &[]);
+    machine.process(20, 1, "echo", "1", &[2]);
+    machine.process(30, 1, "sshd", "1", &[3]);
+    machine.sockets(&[7, 8, 20, 30], &[(80, 1), (80, 2), (22, 3)], &[]);
+    for pid in [7, 20] {
+        assert_eq!(whole_server(&machine.roots, pid).unwrap(), [7, 8, 20]);
+    }
+    assert_eq!(whole_server(&machine.roots, 30).unwrap(), [30]);
+    // the names are equal, and the programs are not
+    symlink("/usr/bin/echo", machine.roots.proc.join("7/exe")).unwrap();
+    symlink("/usr/bin/other", machine.roots.proc.join("20/exe")).unwrap();
+    let said = whole_server(&machine.roots, 7).unwrap_err().to_string();
+    assert!(
+        said.starts_with("echo (pid 7), echo (pid 20) share a port") && said.contains("-p PID"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_supervisor_that_passes_a_socket_on_is_none_of_the_server() {
+    let machine = Machine::new();
+    machine.process(5, 1, "supervisord", "0", &[1]);
+    machine.process(7, 5, "php-fpm", "0", &[1]);
+    machine.process(8, 7, "php-fpm", "0", &[1]);
+    machine.process(9, 5, "cron", "0", &[]);
+    machine.sockets(&[5, 7, 8, 9], &[(9000, 1)], &[]);
+    assert_eq!(whole_server(&machine.roots, 8).unwrap(), [7, 8]);
+    // unless it is named
+    assert_eq!(whole_server(&machine.roots, 5).unwrap(), [5, 7, 8, 9]);
+}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::change::Change;
 use super::proposal::{Conflict, Proposal};
+use super::reach;
 use super::scene::Scene;
 use super::setting::Setting;
 
@@ -103,6 +104,7 @@ pub(super) fn of<'p>(
         changes.extend(&proposal.changes);
         conflicts.extend(proposal.harms.iter().cloned());
     }
+    conflicts.extend(reach::of(scene, &changes));
     conflicts.extend(contradictions(&changes));
     let settings: Vec<&Setting> = changes.iter().map(|change| &change.setting).collect();
     for owner in OWNERS {

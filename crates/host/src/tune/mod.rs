@@ -14,6 +14,7 @@ mod journal;
 pub mod mitigations;
 mod plan;
 mod proposal;
+mod reach;
 mod revert;
 mod scene;
 mod setting;

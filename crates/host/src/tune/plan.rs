@@ -11,7 +11,8 @@ use super::proposal::{Conflict, Proposal, Unavailable};
 use super::scene::{Scene, Scope};
 use super::setting::{SchedulingValue, Setting};
 use crate::process::ProcessIdentity;
-use crate::roots::Roots;
+use crate::roots::{Roots, status};
+use crate::target::comm;
 
 /// The part of one mitigation in a plan.
 #[derive(Clone, Debug)]
@@ -51,6 +52,35 @@ impl Plan {
         possible
             .map(|part| part.mitigation.is.name.to_owned())
             .collect()
+    }
+
+    /// What it changes, process by process and then of the machine, in the order of the changes:
+    /// `nginx (pid 71), 3 threads: sched_setattr → "fifo priority=49"`.
+    pub fn by_process(&self, roots: &Roots) -> Vec<String> {
+        let mut counted: Vec<((Option<u32>, String, &str), usize)> = Vec::new();
+        for change in self.changes() {
+            let thread = change.setting.thread().map(|thread| thread.pid);
+            let process = thread.map(|thread| {
+                let of = status(roots, thread, "Tgid").and_then(|of| of.parse().ok());
+                of.unwrap_or(thread)
+            });
+            let key = (process, change.setting.what(), change.new.as_str());
+            match counted.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, count)) => *count += 1,
+                None => counted.push((key, 1)),
+            }
+        }
+        let line = |((process, what, new), count): ((Option<u32>, String, &str), usize)| {
+            let of = process.map_or_else(String::new, |pid| {
+                let threads = match count {
+                    1 => String::new(),
+                    n => format!(", {n} threads"),
+                };
+                format!("{} (pid {pid}){threads}: ", comm(roots, pid))
+            });
+            format!("{of}{what} → \"{new}\"")
+        };
+        counted.into_iter().map(line).collect()
     }
 
     fn proposals(&self) -> impl Iterator<Item = &Proposal> {
@@ -166,6 +196,50 @@ fn join(roots: &Roots, parts: &mut [Part]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::setting::{FileSetting, Form};
+
+    #[test]
+    fn a_plan_is_told_by_processes_and_not_by_numbers_of_threads() {
+        let stat = |pid: u32| {
+            format!(
+                "{pid} (nginx) S 1 1 1 0 -1 0 0 0 0 0 7 9 0 0 20 0 5 0 9 1 2 0 1 1 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0"
+            )
+        };
+        let (one, two) = (stat(71), stat(80));
+        let (_folder, roots) = tree(&[
+            ("proc/71/stat", one.as_str()),
+            ("proc/80/stat", two.as_str()),
+            ("proc/71/status", "Tgid:\t71\n"),
+            ("proc/72/status", "Tgid:\t71\n"),
+            ("proc/80/status", "Tgid:\t80\n"),
+        ]);
+        let of = |pid| {
+            let thread = ProcessIdentity {
+                pid,
+                start_time_ticks: 9,
+            };
+            Change::new(Setting::scheduling(thread), "fifo priority=49", "a test")
+        };
+        let limit = FileSetting::new("/proc/sys/kernel/sched_rt_runtime_us", Form::Text);
+        let machine = Change::new(Setting::File(limit), "-1", "a test");
+        let plan = Plan {
+            parts: vec![Part {
+                mitigation: mitigations::MITIGATIONS[0],
+                proposal: Ok(vec![machine, of(71), of(72), of(80)].into()),
+            }],
+            conflicts: Vec::new(),
+            process: None,
+        };
+        assert_eq!(
+            plan.by_process(&roots),
+            [
+                "/proc/sys/kernel/sched_rt_runtime_us → \"-1\"",
+                "nginx (pid 71), 2 threads: sched_setattr → \"fifo priority=49\"",
+                "nginx (pid 80): sched_setattr → \"fifo priority=49\"",
+            ]
+        );
+    }
 
     #[test]
     fn changes_of_different_parts_of_a_value_are_planned_together() {

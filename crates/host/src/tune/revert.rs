@@ -254,7 +254,7 @@ fn put_back(roots: &Roots, entry: &Entry, watch: &mut Watch) -> ChangeState {
         return ChangeState::ChangedByOthers(found);
     }
     watch(Point::Undo { change, old });
-    match setting.write(roots, old) {
+    match setting.put_back(roots, old) {
         Ok(()) => {}
         Err(error) if error.is_gone() => return ChangeState::Gone,
         Err(error) => return ChangeState::Failed(error.to_string()),

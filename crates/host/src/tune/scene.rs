@@ -8,14 +8,14 @@ use super::error::TuneError;
 use super::proposal::Unavailable;
 use crate::cpus::{self, CpuSet};
 use crate::netns::NetNamespace;
-use crate::process::{ProcessIdentity, Stat, family, numbers_in, threads};
+use crate::process::{ProcessIdentity, Stat, numbers_in, threads};
 use crate::roots::{Roots, read_optional, status};
-use crate::target::comm;
+use crate::target::{comm, whole_server};
 
 /// What the user has named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// A process of the server.
+    /// A process of the server; all of the server is meant.
     pub pid: Option<u32>,
     /// A network device.
     pub device: Option<String>,
@@ -49,10 +49,18 @@ pub struct ServerThreads {
     pub process: ProcessIdentity,
     /// That process's name (`/proc/PID/comm`).
     pub name: String,
-    /// It and the processes that come from it.
+    /// All processes of the server ([`whole_server`]).
     pub processes: Vec<u32>,
     /// All their threads.
     pub threads: Vec<Thread>,
+}
+
+impl ServerThreads {
+    /// The first thread of each process.
+    pub fn leaders(&self) -> impl Iterator<Item = &Thread> {
+        let threads = self.threads.iter();
+        threads.filter(|thread| thread.identity.pid == thread.process)
+    }
 }
 
 /// What a plan is made for.
@@ -252,7 +260,8 @@ fn server(roots: &Roots, pid: u32) -> Result<ServerThreads, TuneError> {
         ))
     };
     let process = ProcessIdentity::of(roots, pid).ok_or_else(gone)?;
-    let processes = family(roots, pid);
+    let processes =
+        whole_server(roots, pid).map_err(|error| TuneError::Scope(error.to_string()))?;
     let threads: Vec<Thread> = (processes.iter())
         .flat_map(|pid| threads_of(roots, *pid))
         .collect();

@@ -95,11 +95,28 @@ fn it_runs_where_and_as_whom_it_was_told() {
     );
     assert_eq!(server.threads(), [pid]);
     // the kernel shows it at the end of exec, a moment after it has told us that it succeeds
+    let environment = || fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
     eventually("its environment", || {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
-        let mut variables = environ.split(|&b| b == 0);
-        variables.any(|variable| variable == b"TAILLAB_TEST=here")
+        let environment = environment();
+        let mut variables = environment.split('\0');
+        variables.any(|variable| variable == "TAILLAB_TEST=here")
     });
+    // and nothing of ours that it does not need
+    let environment = environment();
+    for own in ["HOME=/", "USER=nobody"] {
+        assert!(
+            environment.split('\0').any(|one| one == own),
+            "{environment}"
+        );
+    }
+    let mut names = environment
+        .split('\0')
+        .map(|one| one.split('=').next().unwrap());
+    let may_be_there = |name: &str| {
+        let known = "PATH LANG LANGUAGE TZ TERM HOME USER LOGNAME TAILLAB_TEST";
+        name.is_empty() || name.starts_with("LC_") || known.split(' ').any(|one| one == name)
+    };
+    assert!(names.all(may_be_there), "{environment}");
     assert_eq!(server.processes(), [pid]);
     // It has no handler for SIGTERM, which the first process of a pid namespace then
     // does not get.

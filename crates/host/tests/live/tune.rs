@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use taillab_host::tune::{
-    Change, ChangeState, FileSetting, Form, GroupFolder, MITIGATIONS, Membership, Part, Plan,
-    Point, Proposal, Scope, Setting, TuneError, Tuner, Which,
+    Change, ChangeState, Conflict, FileSetting, Form, GroupFolder, MITIGATIONS, Membership, Part,
+    Plan, Point, Proposal, Scope, Setting, Tuner, Which,
 };
 use taillab_host::{CpuSet, JournalFolder, NetNamespace, PrivateFolder, ProcessIdentity, Roots};
 
@@ -422,13 +422,6 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
         cpus: cpus.map(|list| list.parse().unwrap()),
         ..scope_of(&process)
     };
-    // it is refused where no CPU is left for others
-    let everywhere = tuner.plan(&["rt-priority"], &scope(None)).unwrap();
-    assert!(matches!(
-        everywhere.check(false),
-        Err(TuneError::Harmful(_))
-    ));
-    everywhere.check(true).unwrap();
     let plan = tuner.plan(&["rt-priority"], &scope(Some("0"))).unwrap();
     plan.check(false).unwrap();
     tuner.apply(&plan, false, &mut quiet).unwrap();
@@ -440,6 +433,74 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
         "{outcomes:?}"
     );
     assert_eq!((process.reads(&setting), runtime()), (before, limit));
+}
+
+#[test]
+fn real_time_gives_back_the_timer_slack_that_was_there() {
+    if !live("real_time_gives_back_the_timer_slack_that_was_there") {
+        return;
+    }
+    let (_place, tuner, process) = start();
+    let file = format!("/proc/{}/timerslack_ns", process.pid());
+    // not the default, which the kernel gives back by itself
+    fs::write(&file, "7000").unwrap();
+    let slack = || fs::read_to_string(&file).unwrap().trim().to_owned();
+    let apply = |names: &[&str]| {
+        let plan = tuner.plan(names, &scope_of(&process)).unwrap();
+        tuner.apply(&plan, false, &mut quiet).unwrap();
+    };
+    let applies: [&[&[&str]]; 4] = [
+        &[&["rt-priority"]],
+        &[&["rt-priority", "timer-slack"]],
+        &[&["timer-slack", "rt-priority"]],
+        &[&["timer-slack"], &["rt-priority"]],
+    ];
+    for one_after_the_other in applies {
+        one_after_the_other.iter().for_each(|names| apply(names));
+        let all = tuner.status().unwrap();
+        assert!(all.iter().all(|apply| apply.holds()), "{all:?}");
+        let outcomes = outcomes(&tuner, Which::All);
+        let is_back = |state: &ChangeState| *state == ChangeState::Restored;
+        assert!(outcomes.iter().all(is_back), "{outcomes:?}");
+        assert_eq!(slack(), "7000", "{one_after_the_other:?}");
+    }
+}
+
+/// Only planned: the threads are those of this test.
+#[test]
+fn real_time_is_refused_where_the_threads_can_fill_every_cpu() {
+    if !live("real_time_is_refused_where_the_threads_can_fill_every_cpu") {
+        return;
+    }
+    let (_place, tuner, _process) = start();
+    let online = taillab_host::cpus::online(&Roots::default()).unwrap();
+    let scope = |cpus: Option<&str>| Scope {
+        pid: Some(std::process::id()),
+        cpus: cpus.map(|list| list.parse().unwrap()),
+        ..Scope::default()
+    };
+    let harms = |names: &[&str], cpus: Option<&str>| {
+        let plan = tuner.plan(names, &scope(cpus)).unwrap();
+        let starves = |conflict: &&Conflict| conflict.effect.contains("starve");
+        plan.conflicts
+            .iter()
+            .find(starves)
+            .map(|conflict| conflict.is_harmful)
+    };
+    let (end, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    std::thread::scope(|threads| {
+        for _ in 0..online.len() {
+            // they wait until the sender is gone
+            threads.spawn(|| wait.lock().map(|wait| wait.recv()).is_ok());
+        }
+        // the named CPU does not bind them
+        for cpus in [None, Some("0")] {
+            assert_eq!(harms(&["rt-priority"], cpus), Some(true), "{cpus:?}");
+        }
+        assert_eq!(harms(&["rt-priority", "dedicated-cpus"], Some("0")), None);
+        drop(end);
+    });
 }
 
 #[test]

@@ -1,18 +1,17 @@
 //! Reading a recording: event by event, or completely into memory.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Seek};
 use std::sync::Arc;
 
 use super::blocks::{self, Blocks, Item, Wrong};
-use super::columns::decode;
-use super::format::{BlockHeader, Footer, unpack};
-use super::merge::{Merge, Stream};
+use super::format::{BlockHeader, Footer};
+use super::merge::Merge;
+use super::queue::BlockQueue;
 use super::{
     CpuStream, Damage, Gap, LostEvents, PackedEvent, RecordedEvent, Recording, RecordingContext,
     RecordingError,
 };
-use crate::{Event, EventKind, Monotonic, Nanos};
+use crate::{Event, Monotonic, Nanos};
 
 /// Compressed bytes that may wait for the events of other CPUs; an intact recording stays far below.
 const MAX_WAITING_BYTES: usize = 64 << 20;
@@ -214,125 +213,6 @@ impl<R: Read> Iterator for Recorded<'_, R> {
     fn next(&mut self) -> Option<RecordedEvent> {
         self.0.next_recorded()
     }
-}
-
-/// A block that has been read, but not unpacked.
-struct ReadBlock {
-    header: BlockHeader,
-    payload: Vec<u8>,
-    /// If events before it are missing: since when.
-    lost: Option<u64>,
-}
-
-/// The blocks of one CPU that have been read and whose events have not been returned.
-#[derive(Default)]
-pub(super) struct BlockQueue {
-    waiting: VecDeque<ReadBlock>,
-    /// The bytes of their payloads.
-    pub(super) bytes: usize,
-    pub(super) events: Vec<PackedEvent>,
-    /// From this number of events on, no further block is unpacked to sort its events in.
-    most_unpacked: usize,
-    next: usize,
-    unpacked: Vec<u8>,
-    /// Blocks whose contents could not be read.
-    unreadable: Vec<(BlockHeader, &'static str)>,
-}
-
-impl BlockQueue {
-    fn push(&mut self, header: BlockHeader, payload: Vec<u8>, lost: Option<u64>) {
-        self.bytes += payload.len();
-        self.waiting.push_back(ReadBlock {
-            header,
-            payload,
-            lost,
-        });
-        self.join_overlapping();
-    }
-
-    /// The time of the last event of its first block.
-    fn first_last(&self) -> Option<u64> {
-        match self.events[self.next..].last() {
-            Some(event) => Some(event.since_base().get()),
-            None => self.waiting.front().map(|block| block.header.last),
-        }
-    }
-
-    /// Unpacks the next block and appends its events.
-    fn unpack_next(&mut self) -> Option<()> {
-        let ReadBlock {
-            header,
-            payload,
-            lost,
-        } = self.waiting.pop_front()?;
-        self.bytes -= payload.len();
-        (self.events).extend(lost.map(|since| unreadable(since, header.first)));
-        let before = self.events.len();
-        if let Err(what) = read_events(&header, &payload, &mut self.unpacked, &mut self.events) {
-            self.events.truncate(before);
-            self.events.push(unreadable(header.first, header.last));
-            self.unreadable.push((header, what));
-        }
-        Some(())
-    }
-
-    /// Unpacks blocks that begin before the last unpacked event, and sorts the events.
-    ///
-    /// This is needed where an event was overtaken by many others.
-    fn join_overlapping(&mut self) {
-        while self.next < self.events.len()
-            && self.events.len() < self.most_unpacked
-            && let Some(last) = self.events.last()
-            && let last = last.since_base().get()
-            && self.waiting.iter().any(|block| block.header.first < last)
-        {
-            self.unpack_next();
-            self.events[self.next..].sort_by_key(|event| event.since_base());
-        }
-    }
-
-    #[cold]
-    fn refill(&mut self) -> Option<PackedEvent> {
-        while self.next == self.events.len() {
-            self.events.clear();
-            self.next = 0;
-            self.unpack_next()?;
-        }
-        self.join_overlapping();
-        self.events.get(self.next).copied()
-    }
-}
-
-impl Stream for BlockQueue {
-    #[inline]
-    fn peek(&mut self) -> Option<PackedEvent> {
-        match self.events.get(self.next) {
-            Some(&event) => Some(event),
-            None => self.refill(),
-        }
-    }
-
-    #[inline]
-    fn advance(&mut self) {
-        self.next += 1;
-    }
-}
-
-/// An event that stands for the events of this time, which cannot be read.
-fn unreadable(from: u64, to: u64) -> PackedEvent {
-    let lasted = Nanos::new(to.saturating_sub(from));
-    PackedEvent::new(Nanos::new(to), EventKind::Unreadable { lasted })
-}
-
-/// Appends the events of a block.
-fn read_events(
-    header: &BlockHeader,
-    payload: &[u8],
-    unpacked: &mut Vec<u8>,
-    events: &mut Vec<PackedEvent>,
-) -> Result<(), &'static str> {
-    let columns = unpack(header, payload, unpacked)?;
-    decode(columns, header.events as usize, header.first, events)
 }
 
 /// How many events of each CPU have been read, and how many should have been.

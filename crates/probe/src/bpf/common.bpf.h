@@ -267,6 +267,14 @@ static __always_inline bool in_cgroup(const struct task_struct *task)
 	       ancestor_id(cgroup, config.cgroup_level) == config.cgroup;
 }
 
+#define TS_COMPAT 2
+
+/* Whether it is in a 32-bit system call, whose numbers mean other calls (arch/x86/include/asm/thread_info.h). */
+static __always_inline bool in_32_bit_call(const struct task_struct *task)
+{
+	return task->thread_info.status & TS_COMPAT;
+}
+
 /* Whether the thread is one of the server's. */
 static __always_inline bool in_server(const struct task_struct *task)
 {

@@ -104,7 +104,8 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 		emit(cpu, ring, now, PREEMPTED, 0, prev_pid, next_pid);
 		return 0;
 	}
-	if (config.sleeps && prev_pid && in_server(prev)) {
+	/* of a 32-bit call the reason is not known */
+	if (config.sleeps && prev_pid && in_server(prev) && !in_32_bit_call(prev)) {
 		nr = call_of(prev);
 		call = nr < NO_CALL ? nr : NO_CALL;
 		prev_pid |= call << TID_BITS;

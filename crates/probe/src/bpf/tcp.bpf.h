@@ -279,7 +279,8 @@ int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 	if (ret <= 0)
 		return 0;
 	nr = regs->orig_ax;
-	if (nr == NR_READ || nr == NR_RECVFROM || nr == NR_READV || nr == NR_RECVMSG)
+	if ((nr == NR_READ || nr == NR_RECVFROM || nr == NR_READV || nr == NR_RECVMSG) &&
+	    !in_32_bit_call(bpf_get_current_task_btf()))
 		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
 }
@@ -339,8 +340,9 @@ int BPF_PROG(stream_write_begun, const struct sock *sk, const struct msghdr *msg
 SEC("tp_btf/sys_enter")
 int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 {
-	if (nr == NR_WRITE || nr == NR_WRITEV || nr == NR_SENDMSG || nr == NR_SENDTO ||
-	    nr == NR_SENDFILE || nr == NR_SPLICE || nr == NR_SENDMMSG)
+	if ((nr == NR_WRITE || nr == NR_WRITEV || nr == NR_SENDMSG || nr == NR_SENDTO ||
+	     nr == NR_SENDFILE || nr == NR_SPLICE || nr == NR_SENDMMSG) &&
+	    !in_32_bit_call(bpf_get_current_task_btf()))
 		emit_for_server(WRITE_CALLED, 0, 0);
 	return 0;
 }

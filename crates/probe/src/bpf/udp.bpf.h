@@ -209,7 +209,8 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 	if (ret <= 0)
 		return 0;
 	nr = regs->orig_ax;
-	if (nr == NR_RECVFROM || nr == NR_RECVMSG || nr == NR_RECVMMSG)
+	if ((nr == NR_RECVFROM || nr == NR_RECVMSG || nr == NR_RECVMMSG) &&
+	    !in_32_bit_call(bpf_get_current_task_btf()))
 		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
 }
@@ -262,7 +263,8 @@ int datagram_sent_v6(struct bpf_sock_addr *ctx)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 {
-	if (nr == NR_SENDMSG || nr == NR_SENDTO || nr == NR_SENDMMSG)
+	if ((nr == NR_SENDMSG || nr == NR_SENDTO || nr == NR_SENDMMSG) &&
+	    !in_32_bit_call(bpf_get_current_task_btf()))
 		emit_for_server(WRITE_CALLED, 0, 0);
 	return 0;
 }

@@ -194,7 +194,12 @@ struct task_io_accounting {
 	u64 syscw;
 };
 
+struct thread_info {
+	u32 status;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	struct task_io_accounting ioac;
 	int pid;
 	int tgid;

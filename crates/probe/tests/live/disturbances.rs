@@ -98,6 +98,61 @@ fn a_sleep_has_its_system_call_and_a_wake_up_its_waker() {
     assert!(count(&events, others) > 0, "{client} sleeps as well");
 }
 
+/// Sleeps for some milliseconds in poll(2) as a 32-bit program calls it: its number, 168, is that of swapoff(2) of
+/// 64-bit programs.
+fn sleep_in_a_32_bit_call(ms: u32) -> i32 {
+    let answer;
+    // SAFETY: poll without descriptors reads and writes no memory. The call keeps all registers but these.
+    unsafe {
+        std::arch::asm!(
+            "push rbx",
+            "xor ebx, ebx",
+            "int 0x80",
+            "pop rbx",
+            inlateout("eax") 168 => answer,
+            in("ecx") 0,
+            in("edx") ms,
+            out("r8") _,
+            out("r9") _,
+            out("r10") _,
+            out("r11") _,
+        );
+    }
+    answer
+}
+
+#[test]
+fn a_32_bit_call_is_not_taken_for_the_64_bit_one_of_its_number() {
+    let Some(_alone) = live("a_32_bit_call_is_not_taken_for_the_64_bit_one_of_its_number") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut sleeper = 0;
+    let (events, _) = events_of(&testbed.spec, Disturbances::SCHED, || {
+        let thread = std::thread::spawn(|| {
+            for _ in 0..50 {
+                assert_eq!(sleep_in_a_32_bit_call(2), 0);
+            }
+            own_tid()
+        });
+        sleeper = thread.join().unwrap();
+    });
+    let asleep = events.iter().filter_map(|event| match event.kind {
+        EventKind::Switched {
+            prev,
+            preempted: false,
+            asleep,
+            ..
+        } if prev == sleeper => Some(asleep.and_then(|asleep| asleep.call)),
+        _ => None,
+    });
+    let calls: Vec<Option<u16>> = asleep.collect();
+    // the first and the last may be of the thread's start and end
+    let unknown = calls.iter().filter(|call| call.is_none()).count();
+    assert!(unknown > 30, "{calls:?}");
+    assert!(!calls.contains(&Some(168)), "{calls:?}");
+}
+
 fn on_cpu(cpu: usize) -> CpuSet {
     let mut set = CpuSet::new();
     set.set(cpu);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::rights::{Remaining, give_up_root};
+use taillab_console::rundir::with_files;
 use taillab_console::rundir::{RECORDING, RunDir};
 use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
 use taillab_host::Roots;
@@ -23,19 +24,20 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let mut dir = RunDir::create_if_asked(args.output, 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
-    limits::hold(&args.limits, &mut analysed.report)?;
+    let mut written = limits::hold(&args.limits, &mut analysed.report);
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {
-        pipeline::save(dir, &analysed, &attachments)?;
+        pipeline::save(dir, &analysed, &attachments);
     }
     let shown = Shown {
-        saved: dir.as_ref().map(RunDir::path),
+        saved: dir.as_ref().and_then(RunDir::whole),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),
         next: next_steps::of_recording(&path, &analysed),
     };
     pipeline::show(&analysed, &attachments, &shown)?;
-    Ok(analysed.exit())
+    written = dir.map_or(Ok(()), RunDir::outcome).and(written);
+    with_files(Ok(analysed.exit()), written)
 }
 
 fn recording(path: PathBuf) -> PathBuf {

@@ -1,10 +1,12 @@
 //! `taillab completions` and `taillab man`.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use taillab_console::exit::{Exit, Failure};
-
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
 use taillab_console::print::print;
+use taillab_host::user_files::{Readers, UserFolder};
 
 use crate::cli;
 
@@ -19,15 +21,24 @@ pub fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
 
 /// Writes `taillab.1`, `taillab-run.1` … into `directory`.
 pub fn man(directory: &Path) -> Result<Exit, Failure> {
-    std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(cli::command(), directory))
-        .map_err(|error| {
-            Failure::failed(format!(
-                "cannot write the pages into {}: {error}; name a directory that you may write to",
-                directory.display()
-            ))
-        })?;
+    let folder = Arc::new(UserFolder::make(directory, Readers::Everybody).map_err(host)?);
+    let mut command = cli::command().disable_help_subcommand(true);
+    command.build();
+    put_pages(&folder, command)?;
     Ok(Exit::Ok)
+}
+
+/// The page of a command, and those of the commands below it.
+fn put_pages(folder: &Arc<UserFolder>, command: clap::Command) -> Result<(), Failure> {
+    for below in command.get_subcommands() {
+        if !below.is_hide_set() {
+            put_pages(folder, below.clone())?;
+        }
+    }
+    let man = clap_mangen::Man::new(command);
+    let mut page = Vec::new();
+    man.render(&mut page).or_exit(Exit::Failed)?;
+    folder.put(&man.get_filename(), &page).map_err(host)
 }
 
 #[cfg(test)]
@@ -41,7 +52,7 @@ mod tests {
         std::fs::create_dir(place.path().join("taillab.1")).unwrap();
         let said = man(place.path()).unwrap_err().message;
         let named = place.path().display().to_string();
-        assert!(said.contains(&named) && said.contains("; name"), "{said}");
+        assert!(said.contains(&named) && said.contains("; choose"), "{said}");
     }
 
     /// Every command of the definition with the name of its page.

@@ -278,3 +278,83 @@ fn without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code() {
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
     before.assert_unchanged();
 }
+
+/// Folders in the place of files stand for a disk that is full by then: no room was left when they were to be written.
+#[test]
+fn files_that_cannot_be_written_do_not_take_the_result_with_them() {
+    if !live("files_that_cannot_be_written_do_not_take_the_result_with_them") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    for name in ["capture.tlc", "latency.hlog", "experiment.toml"] {
+        std::fs::create_dir_all(dir.join(name).join("in-the-way")).unwrap();
+    }
+    let mut run = taillab();
+    run.args(SHORT).arg("--save-capture").arg("-o").arg(&dir);
+    let output = run.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("capture.tlc: "), "{stderr}");
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let saved: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap();
+    assert_eq!(shown, saved);
+    for name in ["report.html", "environment.json", "requests.parquet"] {
+        assert!(dir.join(name).is_file(), "{name}");
+    }
+}
+
+/// A file system of a few megabytes in memory, until the test ends.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]);
+        assert!(mount.arg(place.path()).status().unwrap().success());
+        Self(place)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut umount = std::process::Command::new("umount");
+        let _ = umount.arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_keeps_its_room_for_the_report() {
+    if !live("a_disk_that_is_nearly_full_keeps_its_room_for_the_report") {
+        return;
+    }
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/memcached_5k_per_s.tlc"
+    );
+    let disk = SmallDisk::new();
+    let dir = disk.0.path().join("result");
+    let output = taillab()
+        .args(["explain", golden, "--json", "-o"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("requests.parquet and latency.hlog: only "),
+        "{stderr}"
+    );
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let saved = std::fs::read(dir.join("summary.json")).unwrap();
+    assert_eq!(
+        shown,
+        serde_json::from_slice::<serde_json::Value>(&saved).unwrap()
+    );
+    assert!(dir.join("report.html").is_file());
+    for name in ["requests.parquet", "latency.hlog"] {
+        assert!(!dir.join(name).exists(), "{name}");
+    }
+}

@@ -278,22 +278,16 @@ fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
         "isolated",
         isolated,
     ));
-    for pid in &server.processes {
-        let leader = server
-            .threads
-            .iter()
-            .find(|thread| thread.identity.pid == *pid);
-        if let Some(leader) = leader {
-            let member = Setting::membership(leader.identity, MOUNT, "");
-            let why = format!("{} with all its threads into the partition", leader.name);
-            changes.push(Change::new(member, format!("/{own}"), why));
-        }
+    for leader in server.leaders() {
+        let member = Setting::membership(leader.identity, MOUNT, "");
+        let why = format!("{} with all its threads into the partition", leader.name);
+        changes.push(Change::new(member, format!("/{own}"), why));
     }
     changes
 }
 
-/// The server's unit keeps its CPUs; its sibling units and those of the slices above it get the others.
-/// `None` where systemd does not run the machine, or the server is in none of its units.
+/// The server's units keep its CPUs; their sibling units and those of the slices above them get the others.
+/// `None` where systemd does not run the machine, or a process of the server is in none of its units.
 fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<Vec<Change>> {
     const MOUNT: &str = "/sys/fs/cgroup";
     let has = scene.text(&format!("{MOUNT}/cgroup.controllers"))?;
@@ -301,11 +295,19 @@ fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<
     if !has_cpuset || comm(&scene.roots, 1) != "systemd" {
         return None;
     }
-    let own = Setting::membership(server.threads.first()?.identity, MOUNT, "");
-    let own = own.read(&scene.roots).ok()?;
-    let path: Vec<&str> = own.split('/').filter(|name| !name.is_empty()).collect();
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
-    let last = path.iter().position(|name| is_unit(name))?;
+    // the folders from the root to the unit of each process
+    let mut paths: Vec<Vec<String>> = Vec::new();
+    for leader in server.leaders() {
+        let own = Setting::membership(leader.identity, MOUNT, "");
+        let own = own.read(&scene.roots).ok()?;
+        let path = own.split('/').filter(|name| !name.is_empty());
+        let mut path: Vec<String> = path.map(str::to_owned).collect();
+        path.truncate(path.iter().position(|name| is_unit(name))? + 1);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
     let change = |unit: &str, cpus: &CpuSet, why: String| {
         let unit = unit.to_owned();
         Change::new(Setting::Unit(UnitCpus { unit }), cpus.to_string(), why)
@@ -313,18 +315,28 @@ fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<
     let mut changes = pin_server(scene, server);
     // the kernel's threads are in no unit
     changes.extend(away(scene, others, |thread| thread.is_kernel));
-    let mut folder = MOUNT.to_owned();
-    for above in &path[..=last] {
-        let beside = scene.names(&folder).into_iter();
-        let beside = beside.filter(|name| is_unit(name) || name.ends_with(".slice"));
-        changes.extend(beside.filter(|name| name != above).map(|name| {
-            let why = format!("{name} leaves CPU {}", scene.cpus);
-            change(&name, others, why)
-        }));
-        folder = format!("{folder}/{above}");
+    let mut seen: Vec<String> = Vec::new();
+    for path in &paths {
+        let mut folder = MOUNT.to_owned();
+        for (depth, name) in path.iter().enumerate() {
+            let leads_to_server =
+                |name: &String| paths.iter().any(|path| path.get(depth) == Some(name));
+            let beside = (scene.names(&folder).into_iter())
+                .filter(|name| is_unit(name) || name.ends_with(".slice"));
+            for unit in beside.filter(|name| !leads_to_server(name)) {
+                if !seen.contains(&unit) {
+                    let why = format!("{unit} leaves CPU {}", scene.cpus);
+                    changes.push(change(&unit, others, why));
+                    seen.push(unit);
+                }
+            }
+            folder = format!("{folder}/{name}");
+        }
     }
-    let why = format!("{} stays on CPU {}", server.name, scene.cpus);
-    changes.push(change(path[last], &scene.cpus, why));
+    for unit in paths.iter().filter_map(|path| path.last()) {
+        let why = format!("{} stays on CPU {}", server.name, scene.cpus);
+        changes.push(change(unit, &scene.cpus, why));
+    }
     Some(changes)
 }
 

@@ -197,13 +197,16 @@ fn memory_lock(scene: &Scene) -> Result<Proposal, Unavailable> {
 /// The server's groups that limit memory, with their mount points; not the root.
 fn proc_groups(scene: &Scene, server: &ServerThreads) -> Vec<(&'static str, String)> {
     let versions = [("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", "")];
-    let of = |(mount, controller): (&'static str, &str)| {
-        let first = server.threads.first()?;
-        let membership = Setting::membership(first.identity, mount, controller);
-        let group = membership.read(&scene.roots).ok()?;
-        (group != "/").then_some((mount, group))
-    };
-    versions.into_iter().filter_map(of).collect()
+    let mut groups = Vec::new();
+    for (mount, controller) in versions {
+        for thread in &server.threads {
+            let membership = Setting::membership(thread.identity, mount, controller);
+            let group = membership.read(&scene.roots);
+            let found = group.ok().map(|group| (mount, group));
+            groups.extend(found.filter(|found| found.1 != "/" && !groups.contains(found)));
+        }
+    }
+    groups
 }
 
 fn memory_daemons(scene: &Scene) -> Result<Proposal, Unavailable> {

@@ -1,5 +1,7 @@
 //! Limits of control groups on the server's CPU time.
 
+use std::path::PathBuf;
+
 use taillab_model::mitigation;
 
 use super::{Mitigation, PUT_BACK, proposal};
@@ -22,7 +24,15 @@ pub(super) const CPU_QUOTA: Mitigation = Mitigation {
 fn cpu_quota(scene: &Scene) -> Result<Proposal, Unavailable> {
     let server = scene.server()?;
     let mut changes = Vec::new();
-    for group in cpu_groups(&scene.roots, server.process.pid) {
+    let all = server.processes.iter();
+    let all = all.flat_map(|pid| cpu_groups(&scene.roots, *pid));
+    let mut groups: Vec<PathBuf> = Vec::new();
+    for group in all {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    for group in groups {
         let Ok(below) = group.strip_prefix(&scene.roots.sys) else {
             continue;
         };

@@ -1,5 +1,7 @@
 //! When the server's threads run, and when everybody else's do.
 
+use std::path::PathBuf;
+
 use taillab_model::mitigation;
 
 use super::{ENDS_WITH_THREAD, Mitigation, PUT_BACK, existing};
@@ -95,10 +97,15 @@ pub(super) const GLOBAL_FIFO: Mitigation = Mitigation {
     plan: global_fifo,
 };
 
-/// How a thread is scheduled; `None` where it has ended meanwhile.
+/// How a thread is scheduled, without the slack of its timers, which is a setting of its own; `None` where it has
+/// ended meanwhile.
 fn value_of(scene: &Scene, thread: &Thread) -> Option<SchedulingValue> {
     let setting = Setting::scheduling(thread.identity);
-    setting.read(&scene.roots).ok()?.parse().ok()
+    let value: SchedulingValue = setting.read(&scene.roots).ok()?.parse().ok()?;
+    Some(SchedulingValue {
+        timer_slack_ns: 0,
+        ..value
+    })
 }
 
 /// A change of each thread of the server for which `wanted` returns a new value.
@@ -121,12 +128,11 @@ fn of_server(
 fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
     let server = scene.server()?;
     // Under RT_GROUP_SCHED a group without a share of real time refuses with EPERM.
-    let groups = cpu_groups(&scene.roots, server.process.pid);
-    let share =
-        |group: &std::path::PathBuf| std::fs::read_to_string(group.join("cpu.rt_runtime_us")).ok();
-    if let Some(group) = groups.first()
-        && share(group).is_some_and(|share| share.trim() == "0")
-    {
+    let share = |group: &PathBuf| std::fs::read_to_string(group.join("cpu.rt_runtime_us")).ok();
+    let mut groups = (server.processes.iter())
+        .filter_map(|pid| cpu_groups(&scene.roots, *pid).into_iter().next());
+    let without = groups.find(|group| share(group).is_some_and(|share| share.trim() == "0"));
+    if let Some(group) = without {
         return Err(Unavailable(format!(
             "the server's control group has no share of real time (RT_GROUP_SCHED): write e.g. \
              950000 to {}",
@@ -143,14 +149,6 @@ fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
         ));
     }
     proposal.changes.extend(threads);
-    if scene.online.difference(&scene.cpus).is_empty() {
-        proposal.harms.push(Conflict {
-            who: format!("{} may use every CPU ({}) and", server.name, scene.cpus),
-            effect: "would starve the whole machine if it spins in real time".into(),
-            remedy: "leave a CPU to the others (-C, with dedicated-cpus)".into(),
-            is_harmful: true,
-        });
-    }
     let napi = |thread: &Thread| thread.name.starts_with("napi/");
     if scene.others().iter().any(napi) {
         proposal.harms.push(Conflict {

@@ -14,6 +14,8 @@ use crate::tune::revert::Which;
 use crate::tune::scene::Scope;
 use crate::tune::{Tuner, Unavailable};
 
+mod systemd;
+
 const PID: u32 = 4711;
 const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 3 1 1 0 0 0 0 0 0 0 \
                     0 0 0 17 3 0 0 0";
@@ -506,61 +508,6 @@ fn what_does_not_exist_is_refused_with_what_does() {
         ..Scope::default()
     };
     assert!(refused(no_device).contains("choose among lo, eth0, eth1"));
-}
-
-/// A machine that systemd runs, with a stand-in for systemctl that keeps each unit's CPUs in a file.
-#[test]
-fn where_systemd_owns_the_groups_it_is_asked_for_their_cpus() {
-    let systemd = STAT.replace("4711 (server)", "1 (systemd)");
-    let mut machine = MACHINE.to_vec();
-    machine.extend([
-        ("proc/1/stat", systemd.as_str()),
-        ("proc/4711/cgroup", "0::/web.slice/web.service/workers\n"),
-        ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n"),
-        ("sys/fs/cgroup/init.scope/cgroup.procs", "1\n"),
-        ("sys/fs/cgroup/user.slice/cgroup.procs", "\n"),
-        ("sys/fs/cgroup/web.slice/other.service/cgroup.procs", "\n"),
-        (
-            "sys/fs/cgroup/web.slice/web.service/workers/cgroup.procs",
-            "4711\n",
-        ),
-        ("proc/units/init.scope", ""),
-        ("proc/units/user.slice", "0-3"),
-        ("proc/units/other.service", ""),
-        ("proc/units/web.service", ""),
-    ]);
-    let (folder, roots) = tree(&machine);
-    let programs = folder.path().join("usr/bin");
-    fs::create_dir_all(&programs).unwrap();
-    let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/systemctl.sh");
-    std::os::unix::fs::symlink(stand_in, programs.join("systemctl")).unwrap();
-    let units = || -> BTreeMap<PathBuf, String> {
-        let all = files(folder.path()).into_iter();
-        all.filter(|(path, _)| path.starts_with(roots.proc.join("units")))
-            .collect()
-    };
-    let before = units();
-    let tuner = tuner(&roots, folder.path());
-    let plan = tuner.plan(&["dedicated-cpus"], &scope()).unwrap();
-    tuner.apply(&plan, false, &mut |_| {}).unwrap();
-    let now: Vec<String> = units().into_values().collect();
-    // init.scope, other.service, user.slice, web.service: as systemd writes ranges
-    assert_eq!(now, ["0-1 4-7", "0-1 4-7", "0-1 4-7", "2-3"]);
-    assert!(tuner.status().unwrap()[0].holds());
-    tuner.revert(Which::All, &mut |_| {}).unwrap();
-    assert_eq!(units(), before);
-    // one that systemd does not know: nothing is applied
-    fs::remove_file(roots.proc.join("units/other.service")).unwrap();
-    let before = units();
-    let error = tuner
-        .apply(&plan, false, &mut |_| {})
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("other.service") && error.contains("not loaded"),
-        "{error}"
-    );
-    assert_eq!(units(), before);
 }
 
 #[test]

@@ -63,10 +63,15 @@ impl FileSetting {
         let below = |root: &PathBuf, prefix| Some(root.join(self.path.strip_prefix(prefix)?));
         let place = below(&roots.proc, "/proc/").or_else(|| below(&roots.sys, "/sys/"));
         // only files of the kernel, whatever the journal says
-        let leaves = self.path.split('/').any(|part| part == "..");
         place
-            .filter(|_| !leaves)
+            .filter(|_| !leaves_kernel(&self.path))
             .ok_or_else(|| self.unreadable(rustix::io::Errno::INVAL))
+    }
+
+    /// Whether it is the slack of a thread's timers, of which a real-time thread has none: it reads 0, and what is
+    /// written is ignored.
+    pub(crate) fn is_timer_slack(&self) -> bool {
+        self.path.ends_with(TIMER_SLACK)
     }
 
     fn check_thread(&self, roots: &Roots) -> Result<(), SettingError> {
@@ -106,6 +111,26 @@ impl FileSetting {
             .run(move || open(&place, for_writing).and_then(act))
             .map_err(in_namespace)
     }
+}
+
+/// The end of the path of a thread's timer slack (proc_pid_timerslack_ns(5)).
+const TIMER_SLACK: &str = "/timerslack_ns";
+
+/// Whether a path below /proc or /sys leads to files of anybody: upwards, or by a process's links to its root, its
+/// folder and its open files (proc_pid(5)). Elsewhere these are names as any other, e.g. of a network device.
+fn leaves_kernel(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let of_process = match parts.as_slice() {
+        ["proc", process, rest @ ..]
+            if process.bytes().all(|byte| byte.is_ascii_digit())
+                || ["self", "thread-self"].contains(process) =>
+        {
+            rest
+        }
+        _ => &[],
+    };
+    let links = ["root", "cwd", "exe", "fd", "map_files", "ns"];
+    parts.contains(&"..") || of_process.iter().any(|part| links.contains(part))
 }
 
 fn open(place: &PathBuf, for_writing: bool) -> io::Result<File> {
@@ -154,7 +179,9 @@ impl Knob for FileSetting {
     }
 
     fn same(&self, left: &str, right: &str) -> bool {
-        if left == right {
+        // none at all is less than the least that can be asked for
+        let none_or_least = |value: &str| matches!(value, "0" | "1");
+        if left == right || self.is_timer_slack() && none_or_least(left) && none_or_least(right) {
             return true;
         }
         match self.form {
@@ -199,14 +226,34 @@ mod tests {
         assert!(interval.same("4096 131072", "4096\t131072"));
         let cpus = FileSetting::new("/sys/cpus", Form::CpuList);
         assert!(cpus.same("0-1", "0,1") && !cpus.same("0-1", "0") && cpus.same("", ""));
+        let slack = FileSetting::new("/proc/7/timerslack_ns", Form::Text);
+        assert!(slack.same("0", "1") && !slack.same("0", "50000"));
         let mask = FileSetting::new("/sys/cpus", Form::CpuMask);
         assert!(mask.same("3", "00000000,00000003") && !mask.same("3", "1"));
     }
 
     #[test]
+    fn a_device_may_be_called_like_a_link_of_a_process() {
+        let path = "proc/sys/net/ipv4/conf/root/rp_filter";
+        let (_folder, roots) = tree(&[(path, "1\n")]);
+        let setting = FileSetting::new(format!("/{path}"), Form::Text);
+        assert_eq!(setting.read(&roots).unwrap(), "1");
+    }
+
+    #[test]
     fn nothing_but_files_of_the_kernel_is_touched() {
         let (folder, roots) = tree(&[("etc/shadow", "secret\n"), ("sys/a", "1\n")]);
-        for path in ["/etc/shadow", "/sys/../etc/shadow", "etc/shadow"] {
+        let root = roots.proc.join("7/task/8");
+        fs::create_dir_all(&root).unwrap();
+        std::os::unix::fs::symlink(folder.path(), root.join("root")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), roots.proc.join("7/cwd")).unwrap();
+        for path in [
+            "/etc/shadow",
+            "/sys/../etc/shadow",
+            "etc/shadow",
+            "/proc/7/task/8/root/etc/shadow",
+            "/proc/7/cwd/etc/shadow",
+        ] {
             let setting = FileSetting::new(path, Form::Text);
             assert!(setting.read(&roots).is_err(), "{path}");
             assert!(setting.write(&roots, "x").is_err(), "{path}");

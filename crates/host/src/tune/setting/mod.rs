@@ -107,6 +107,11 @@ pub(crate) trait Knob: fmt::Display {
     /// Asks the kernel for another value. The kernel may set a different one: read it back.
     fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError>;
 
+    /// Asks the kernel for a value that held before; nothing of ours stays.
+    fn put_back(&self, roots: &Roots, old: &str) -> Result<(), SettingError> {
+        self.write(roots, old)
+    }
+
     /// Whether two texts mean the same value.
     fn same(&self, left: &str, right: &str) -> bool {
         left == right
@@ -205,6 +210,14 @@ impl Setting {
         self.knob().write(roots, value)
     }
 
+    /// Asks the kernel for a value that held before; nothing of ours stays.
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub(crate) fn put_back(&self, roots: &Roots, old: &str) -> Result<(), SettingError> {
+        self.knob().put_back(roots, old)
+    }
+
     /// Whether two texts mean the same value.
     pub fn same(&self, left: &str, right: &str) -> bool {
         self.knob().same(left, right)
@@ -217,6 +230,28 @@ impl Setting {
             | Self::Affinity(ThreadAffinity { thread })
             | Self::Membership(Membership { member: thread, .. }) => Some(*thread),
             _ => None,
+        }
+    }
+
+    /// The thread or process whose setting it is; `None` for one of the machine.
+    pub const fn thread(&self) -> Option<ProcessIdentity> {
+        match self {
+            Self::File(file) => file.thread,
+            _ => self.inherited_from(),
+        }
+    }
+
+    /// What is set, without naming the thread or process whose setting it is.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Scheduling(_) => "sched_setattr".into(),
+            Self::Affinity(_) => "CPUs".into(),
+            Self::Membership(_) => "control group".into(),
+            Self::File(file) if file.thread.is_some() => {
+                let name = file.path.rsplit('/').next();
+                name.unwrap_or(&file.path).to_owned()
+            }
+            other => other.to_string(),
         }
     }
 

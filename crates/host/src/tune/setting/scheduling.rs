@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use libc::sched_attr;
 
 use super::{Knob, SettingError, ThreadScheduling, with_thread};
-use crate::roots::Roots;
+use crate::roots::{Roots, read_optional};
 use crate::syscall::answer;
 
 /// A scheduling policy (sched(7)) with its number (`include/uapi/linux/sched.h`).
@@ -64,6 +65,9 @@ pub struct SchedulingValue {
     pub period_ns: u64,
     /// `SCHED_FLAG_…`.
     pub flags: u64,
+    /// Fair: the slack of its timers; 0 where it may not be seen. Real time takes it away, and the kernel then gives
+    /// back the default of the thread instead.
+    pub timer_slack_ns: u64,
 }
 
 impl SchedulingValue {
@@ -115,6 +119,7 @@ impl SchedulingValue {
             deadline_ns: attr.sched_deadline,
             period_ns: attr.sched_period,
             flags: attr.sched_flags,
+            timer_slack_ns: 0,
         })
     }
 
@@ -141,6 +146,9 @@ impl fmt::Display for SchedulingValue {
             write!(f, " nice={}", self.nice)?;
             if self.runtime_ns > 0 {
                 write!(f, " slice_ns={}", self.runtime_ns)?;
+            }
+            if self.timer_slack_ns > 0 {
+                write!(f, " timer_slack_ns={}", self.timer_slack_ns)?;
             }
         } else if self.policy == Policy::Deadline {
             write!(
@@ -182,6 +190,7 @@ impl FromStr for SchedulingValue {
                 "deadline_ns" => value.deadline_ns = unsigned()?,
                 "period_ns" => value.period_ns = unsigned()?,
                 "flags" => value.flags = unsigned()?,
+                "timer_slack_ns" => value.timer_slack_ns = unsigned()?,
                 _ => return Err(invalid()),
             }
         }
@@ -220,10 +229,21 @@ fn default_slice_ns() -> u64 {
         .unwrap_or(0)
 }
 
+impl ThreadScheduling {
+    /// The file with the slack of its timers.
+    fn slack(&self, roots: &Roots) -> PathBuf {
+        roots
+            .proc
+            .join(format!("{}/timerslack_ns", self.thread.pid))
+    }
+}
+
 impl Knob for ThreadScheduling {
     fn read(&self, roots: &Roots) -> Result<String, SettingError> {
         with_thread(self, roots, self.thread, |pid| {
-            let value = get(pid.as_raw_pid()).map_err(|e| self.unreadable(e))?;
+            let mut value = get(pid.as_raw_pid()).map_err(|e| self.unreadable(e))?;
+            let slack = read_optional(&self.slack(roots)).and_then(|text| text.parse().ok());
+            value.timer_slack_ns = slack.unwrap_or(0);
             Ok(value.to_string())
         })
     }
@@ -236,7 +256,19 @@ impl Knob for ThreadScheduling {
             wanted.runtime_ns = 0;
         }
         with_thread(self, roots, self.thread, |pid| {
-            set(pid.as_raw_pid(), &wanted).map_err(|e| self.refused(value, e))
+            let pid = pid.as_raw_pid();
+            let was_fair = get(pid)
+                .map_err(|e| self.refused(value, e))?
+                .policy
+                .is_fair();
+            set(pid, &wanted).map_err(|e| self.refused(value, e))?;
+            // between fair policies it stays as it is, and is not ours to set
+            if wanted.policy.is_fair() && !was_fair && wanted.timer_slack_ns > 0 {
+                let slack = wanted.timer_slack_ns.to_string();
+                let written = std::fs::write(self.slack(roots), slack);
+                written.map_err(|e| self.refused(value, e))?;
+            }
+            Ok(())
         })
     }
 
@@ -250,6 +282,8 @@ impl Knob for ThreadScheduling {
         if left.policy.is_fair() && is_open {
             right.runtime_ns = left.runtime_ns;
         }
+        // a setting of its own, which is only put back with this one
+        right.timer_slack_ns = left.timer_slack_ns;
         left == right
     }
 }
@@ -269,13 +303,18 @@ mod tests {
         for text in [
             "other nice=0",
             "other nice=-5 slice_ns=100000",
+            "other nice=0 slice_ns=2800000 timer_slack_ns=50000",
             "idle nice=3 flags=1",
             "fifo priority=49",
             "deadline runtime_ns=1 deadline_ns=2 period_ns=3",
         ] {
             let value: SchedulingValue = text.parse().unwrap();
             assert_eq!(value.to_string(), text);
-            assert_eq!(SchedulingValue::of(&value.attr()), Some(value));
+            let of_kernel = SchedulingValue {
+                timer_slack_ns: 0,
+                ..value
+            };
+            assert_eq!(SchedulingValue::of(&value.attr()), Some(of_kernel));
         }
         for wrong in ["", "best", "other nice", "other nice=x", "other colour=1"] {
             assert!(wrong.parse::<SchedulingValue>().is_err(), "{wrong}");
@@ -311,7 +350,17 @@ mod tests {
         let thread = crate::process::ProcessIdentity::current(&roots).unwrap();
         let setting = ThreadScheduling { thread };
         let text = setting.read(&roots).unwrap();
-        assert!(text.parse::<SchedulingValue>().is_ok(), "{text}");
+        let value: SchedulingValue = text.parse().unwrap();
+        // of a thread of our own it can be seen
+        assert!(
+            value.timer_slack_ns > 0 || !value.policy.is_fair(),
+            "{text}"
+        );
+        let other_slack = SchedulingValue {
+            timer_slack_ns: 7,
+            ..value
+        };
+        assert!(setting.same(&text, &other_slack.to_string()));
         let other = ThreadScheduling {
             thread: crate::ProcessIdentity {
                 start_time_ticks: thread.start_time_ticks + 1,

@@ -2,6 +2,7 @@
 //! owns its control groups: what others write into them is lost when it changes them again.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,6 +22,9 @@ pub struct UnitCpus {
 
 const PROPERTY: &str = "AllowedCPUs";
 
+/// In a value: somebody has set it at run time already, so the file for that is theirs.
+const AT_RUN_TIME: &str = "at-run-time";
+
 impl UnitCpus {
     /// Runs systemctl, where the machine has it, and returns its output.
     fn systemctl(&self, roots: &Roots, args: &[&str]) -> io::Result<String> {
@@ -39,16 +43,49 @@ impl UnitCpus {
     }
 }
 
+impl UnitCpus {
+    /// The files in which systemd keeps what was set at run time (systemd.unit(5)), the second for transient units.
+    fn drop_ins(&self, roots: &Roots) -> [PathBuf; 2] {
+        let root = roots.etc.parent().map_or_else(PathBuf::new, PathBuf::from);
+        ["system.control", "transient"].map(|folder| {
+            let folder = root.join("run/systemd").join(folder);
+            folder.join(format!("{}.d/50-{PROPERTY}.conf", self.unit))
+        })
+    }
+
+    /// Removes the file that `set-property` has made, and its folder unless it has others.
+    fn forget(&self, roots: &Roots) -> io::Result<()> {
+        for file in self.drop_ins(roots) {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            if let Some(folder) = file.parent() {
+                let _ = fs::remove_dir(folder);
+            }
+        }
+        self.systemctl(roots, &["daemon-reload"]).map(drop)
+    }
+}
+
+/// A value without the remark where it comes from.
+fn list(value: &str) -> Vec<&str> {
+    let words = value.split_ascii_whitespace();
+    words.filter(|word| *word != AT_RUN_TIME).collect()
+}
+
 /// systemd separates ranges by spaces.
 fn cpus(text: &str) -> Option<CpuSet> {
-    let list: Vec<&str> = text.split_ascii_whitespace().collect();
-    list.join(",").parse().ok()
+    list(text).join(",").parse().ok()
 }
 
 impl Knob for UnitCpus {
     fn read(&self, roots: &Roots) -> Result<String, SettingError> {
         let asked = ["show", "--property", PROPERTY, "--value", "--", &self.unit];
         match self.systemctl(roots, &asked) {
+            Ok(value) if self.drop_ins(roots).iter().any(|file| file.exists()) => {
+                Ok(format!("{value} {AT_RUN_TIME}").trim().to_owned())
+            }
             Ok(value) => Ok(value),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.missing()),
             Err(error) => Err(self.unreadable(error)),
@@ -56,12 +93,27 @@ impl Knob for UnitCpus {
     }
 
     fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError> {
-        let wanted = format!("{PROPERTY}={value}");
+        let wanted = format!("{PROPERTY}={}", list(value).join(" "));
         let args = ["set-property", "--runtime", "--", &self.unit, &wanted];
         let written = self.systemctl(roots, &args);
         written
             .map(drop)
             .map_err(|error| self.refused(value, error))
+    }
+
+    /// The old value is in force at once, and it comes from the unit's own files again, as it did before.
+    fn put_back(&self, roots: &Roots, old: &str) -> Result<(), SettingError> {
+        self.write(roots, old)?;
+        if old.ends_with(AT_RUN_TIME) {
+            return Ok(());
+        }
+        let forgotten = self.forget(roots);
+        forgotten.map_err(|error| self.refused(old, error))?;
+        match self.same(&self.read(roots)?, old) {
+            true => Ok(()),
+            // the files say something else by now
+            false => self.write(roots, old),
+        }
     }
 
     fn same(&self, left: &str, right: &str) -> bool {

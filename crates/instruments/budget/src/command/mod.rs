@@ -17,7 +17,7 @@ use taillab_console::fail::host;
 use taillab_console::print::style;
 use taillab_console::rendered::Rendered;
 use taillab_console::rights::recover;
-use taillab_console::rundir::RunDir;
+use taillab_console::rundir::{RunDir, with_files};
 use taillab_console::say::Say;
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
@@ -40,10 +40,11 @@ pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let result = measure(args, command, &own, places)?;
     show(args, dir.as_mut(), &result)?;
-    Ok(match result.partial {
+    let exit = match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
-    })
+    };
+    with_files(Ok(exit), dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// Everything but the output.

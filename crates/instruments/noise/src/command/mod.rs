@@ -10,7 +10,7 @@ use taillab_console::fail::host;
 use taillab_console::print::style;
 use taillab_console::rendered::Rendered;
 use taillab_console::rights::recover;
-use taillab_console::rundir::RunDir;
+use taillab_console::rundir::{RunDir, with_files};
 use taillab_console::say::Say;
 use taillab_experiment::noise::{Measuring, Phase};
 use taillab_host::environment::{Virtualization, kernel_release};
@@ -64,10 +64,11 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         rows,
     };
     show(&args, dir.as_mut(), &result)?;
-    Ok(match result.partial {
+    let exit = match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
-    })
+    };
+    with_files(Ok(exit), dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// Runs phase after phase, until Ctrl-C.

@@ -58,7 +58,8 @@ fn reproduce<F>(
             Err(failure) => return Err(failure),
         };
         if let Some(dir) = &mut dir {
-            save_figure(dir, &figure.figure, &figure.chart())?;
+            let written = save_figure(dir, &figure.figure, &figure.chart());
+            dir.note(written);
         }
         reproduction.figures.push(figure);
         reproduction.partial |= partial;
@@ -70,7 +71,9 @@ fn reproduce<F>(
         text: terminal::render(&reproduction, style()),
     };
     rendered.save_and_print(dir.as_mut(), common)?;
-    ended.map_or(Ok(reproduction), Err)
+    let written = dir.map_or(Ok(()), RunDir::outcome);
+    ended.map_or(written, Err)?;
+    Ok(reproduction)
 }
 
 /// A claim next to our number. If that is missing, `missing` says why.

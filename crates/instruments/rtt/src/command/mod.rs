@@ -7,6 +7,7 @@ mod serve;
 use taillab_analysis::rtt::elimination;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::rundir::with_files;
 use taillab_console::say::Say;
 use taillab_experiment::round_trips::Measurement;
 use taillab_host::{Interrupt, clock};
@@ -41,7 +42,10 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         rows: Vec::new(),
         elimination: Vec::new(),
     };
-    let measured = Measurement::new(&plan, &interrupt, say)?.rows(|row| wanted.row(row))?;
+    let measured = Measurement::new(&plan, &interrupt, say)?.rows(|row| {
+        wanted.row(row);
+        Ok(())
+    })?;
     result.rows = measured.rows;
     result.elimination = elimination(&result.rows);
     result.partial = result.rows.len() < plan.rows.len() || result.rows.iter().any(|r| r.partial);
@@ -61,12 +65,13 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         }
         _ => wanted.result(&result, &measured.curves)?,
     }
-    match (measured.failure, interrupt.is_raised()) {
+    let ended = match (measured.failure, interrupt.is_raised()) {
         (_, true) => Ok(Exit::Interrupted),
         (Some(failure), false) => Err(failure),
         (None, false) if !is_valid(&result) => Ok(Exit::Invalid),
         (None, false) => Ok(Exit::Ok),
-    }
+    };
+    with_files(ended, wanted.outcome())
 }
 
 /// Whether all open loops are valid.

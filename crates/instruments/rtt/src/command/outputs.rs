@@ -43,46 +43,30 @@ impl Wanted {
         })
     }
 
-    /// The files of one row.
-    pub fn row(&mut self, row: &Row) -> Result<(), Failure> {
-        let Row {
-            row, curves, runs, ..
-        } = row;
-        let Some(dir) = &mut self.directory else {
-            return Ok(());
-        };
-        let name = file_name(row);
-        dir.write(&format!("{name}.parquet"), |out| {
-            write_parquet(runs, out).map(drop)
-        })?;
+    /// The files of one row. The measurement goes on if one cannot be written.
+    pub fn row(&mut self, row: &Row) {
         let started = self.started_unix_s;
-        dir.write(&format!("{name}.hlog"), |out| {
-            write_hlog(runs.iter().flatten(), started, out)
-        })?;
-        for (figure, chart) in [
-            ("over-time", over_time(row, curves)),
-            ("around-slowest", around_slowest(row, curves)),
-        ] {
-            if !chart.is_empty() {
-                let svg = chart.svg();
-                dir.put(&format!("{name}-{figure}.svg"), &svg)?;
-            }
+        if let Some(dir) = &mut self.directory {
+            let written = row_files(dir, row, started);
+            dir.note(written);
         }
-        Ok(())
     }
 
-    /// Writes `result.json` last, then prints.
+    /// Writes `result.json` last, then prints. [`Self::outcome`] says whether all files are written.
     pub fn result(&mut self, result: &RttResult, curves: &[RttCurves]) -> Result<(), Failure> {
         let report = RttReport { result, curves };
         let json = json::of(report.result).or_exit(Exit::Failed)?;
         let mut place = None;
         if let Some(dir) = &mut self.directory {
-            let svg = ccdf(&report).svg();
-            dir.put("ccdf.svg", &svg)?;
-            let page = page::render(&report);
-            dir.put("report.html", &page)?;
-            dir.put("result.json", &json)?;
-            place = Some(dir.path().display().to_string());
+            for (name, bytes) in [
+                ("ccdf.svg", &ccdf(&report).svg()),
+                ("report.html", &page::render(&report)),
+                ("result.json", &json),
+            ] {
+                let written = dir.put(name, bytes);
+                dir.note(written);
+            }
+            place = dir.whole().map(|folder| folder.display().to_string());
         }
         if self.common.json {
             return print(&json);
@@ -93,4 +77,33 @@ impl Wanted {
         let all = self.common.verbose > 0;
         print(terminal::render(&report, place.as_deref(), all, style()).as_bytes())
     }
+    /// Whether all files are written.
+    ///
+    /// # Errors
+    /// The first that could not be written.
+    pub fn outcome(self) -> Result<(), Failure> {
+        self.directory.map_or(Ok(()), RunDir::outcome)
+    }
+}
+
+fn row_files(dir: &mut RunDir, row: &Row, started_unix_s: u64) -> Result<(), Failure> {
+    let Row {
+        row, curves, runs, ..
+    } = row;
+    let name = file_name(row);
+    let mut written = dir.write(&format!("{name}.parquet"), |out| {
+        write_parquet(runs, out).map(drop)
+    });
+    written = written.and(dir.write(&format!("{name}.hlog"), |out| {
+        write_hlog(runs.iter().flatten(), started_unix_s, out)
+    }));
+    for (figure, chart) in [
+        ("over-time", over_time(row, curves)),
+        ("around-slowest", around_slowest(row, curves)),
+    ] {
+        if !chart.is_empty() {
+            written = written.and(dir.put(&format!("{name}-{figure}.svg"), &chart.svg()));
+        }
+    }
+    written
 }

@@ -11,6 +11,7 @@ mod recorded;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
 use taillab_console::rights::{Remaining, give_up_root};
+use taillab_console::rundir::with_files;
 use taillab_host::{Interrupt, Roots};
 
 use self::outputs::Wanted;
@@ -36,11 +37,11 @@ pub fn run(args: SimArgs) -> Result<Exit, Failure> {
         ));
     }
     let report = SimulationReport::new(runs, swept, partial);
-    outputs::save(&mut wanted, &report)?;
+    let written = outputs::save(&mut wanted, &report);
     outputs::show(&wanted, &report)?;
-    Ok(if report.partial {
-        Exit::Interrupted
-    } else {
-        Exit::Ok
-    })
+    let exit = match report.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    };
+    with_files(Ok(exit), written)
 }

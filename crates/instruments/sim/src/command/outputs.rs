@@ -1,13 +1,14 @@
 //! Files and what is printed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
 use taillab_console::print::{print, style};
 use taillab_console::rendered::save_figure;
 use taillab_console::rundir::RunDir;
+use taillab_host::user_files::write_named;
 use taillab_report::json;
 use taillab_report::terminal::render_chart;
 
@@ -96,38 +97,33 @@ fn plot(path: PathBuf) -> Result<Plot, Failure> {
     }
 }
 
-/// Writes every file.
+/// Writes every file, also those after one that could not be written.
 pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failure> {
     let figure = chart(report);
+    let mut written = Ok(());
+    let put = |path: &Path, bytes: Result<Vec<u8>, Failure>| -> Result<(), Failure> {
+        write_named(path, &bytes?).map_err(host)
+    };
     for plot in &wanted.plots {
-        match plot {
-            Plot::Terminal => {}
-            Plot::Svg(path) => write(path, &figure.svg())?,
-            Plot::Png(path) => write(path, &figure.png().or_exit(Exit::Failed)?)?,
-            Plot::Html(path) => write(path, &page::render(report))?,
-        }
+        written = written.and(match plot {
+            Plot::Terminal => Ok(()),
+            Plot::Svg(path) => put(path, Ok(figure.svg())),
+            Plot::Png(path) => put(path, figure.png().or_exit(Exit::Failed)),
+            Plot::Html(path) => put(path, Ok(page::render(report))),
+        });
     }
     if let Some(path) = &wanted.parquet {
-        write(path, &table(report)?)?;
+        written = written.and(put(path, table(report)));
     }
     if let Some(dir) = &mut wanted.directory {
-        dir.put("sim.json", &json::of(report).or_exit(Exit::Failed)?)?;
-        dir.put("sim.parquet", &table(report)?)?;
-        dir.put("sim.html", &page::render(report))?;
-        save_figure(dir, "sim", &figure)?;
+        let json = json::of(report).or_exit(Exit::Failed);
+        written = written
+            .and(json.and_then(|json| dir.put("sim.json", &json)))
+            .and(table(report).and_then(|table| dir.put("sim.parquet", &table)))
+            .and(dir.put("sim.html", &page::render(report)))
+            .and(save_figure(dir, "sim", &figure));
     }
-    Ok(())
-}
-
-/// Writes a file of its own, with the rights of the user who asked: root was given up before.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    fs::write(path, bytes).map_err(|error| {
-        let text = format!(
-            "cannot write {}: {error}; choose a place that you may write to without privileges",
-            path.display()
-        );
-        Failure::failed(text)
-    })
+    written
 }
 
 fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {

@@ -17,6 +17,10 @@ use crate::rtt::error::RttError;
 use crate::rtt::kinds::{Mode, Proto};
 use crate::rtt::message::{LEAST_BYTES, Message};
 
+/// The most clients at the same time, with those that have not spoken yet: each has pinned memory, descriptors, and a
+/// look in every turn.
+const MOST_CLIENTS: usize = 256;
+
 /// Takes connections over TCP and answers on them by verbs.
 pub(in crate::rtt) struct RdmaServer {
     listener: TcpListener,
@@ -135,6 +139,12 @@ impl RdmaServer {
     /// not hold up the others. One that cannot be served is told why.
     fn accept(&self, newcomers: &mut Vec<Newcomer>, all: &mut Vec<Served>) {
         while let Ok((control, _)) = self.listener.accept() {
+            if newcomers.len() + all.len() >= MOST_CLIENTS {
+                let why = format!("{MOST_CLIENTS} clients are served already: try again later");
+                // not in its way if it does not listen
+                drop(answer(&control, Err(&why)));
+                continue;
+            }
             // Linux does not inherit the flag; set in any case, since the handshake blocks
             if control.set_nonblocking(false).is_ok() {
                 let since = Instant::now();
@@ -241,6 +251,34 @@ mod tests {
             server.accept(&mut newcomers, &mut all);
         }
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_are_told_so_and_cost_nothing() {
+        let server = listening();
+        let (mut newcomers, mut all) = (Vec::new(), Vec::new());
+        let mut clients = Vec::new();
+        // one by one: more than a backlog would wait for the server
+        for number in 1..=MOST_CLIENTS {
+            clients.push(TcpStream::connect(server.address).unwrap());
+            while newcomers.len() < number {
+                server.accept(&mut newcomers, &mut all);
+            }
+        }
+        let refused = TcpStream::connect(server.address).unwrap();
+        while !has_spoken(&refused) {
+            server.accept(&mut newcomers, &mut all);
+        }
+        assert_eq!(newcomers.len(), MOST_CLIENTS);
+        // places are free again once others have gone
+        clients.clear();
+        while !newcomers.is_empty() {
+            server.accept(&mut newcomers, &mut all);
+        }
+        let _late = TcpStream::connect(server.address).unwrap();
+        while newcomers.is_empty() {
+            server.accept(&mut newcomers, &mut all);
+        }
     }
 
     #[test]

@@ -123,3 +123,60 @@ fn a_context_that_cannot_be_calculated_with_is_damage() {
     }
     assert_eq!(context().check(), Ok(()));
 }
+
+/// A file with a block for each of these times, in this order, and nothing that says when they may be returned.
+fn one_event_blocks(times: impl Iterator<Item = u64>) -> Vec<u8> {
+    let (bytes, header_end) = without_end();
+    let payload_at = header_end + BLOCK_HEADER_BYTES;
+    let first = BlockHeader::from_bytes(bytes[header_end..].first_chunk().unwrap()).unwrap();
+    let payload = &bytes[payload_at..payload_at + first.packed_len as usize];
+    let mut file = bytes[..header_end].to_vec();
+    for (number, time) in (0..).zip(times) {
+        let header = BlockHeader {
+            first: time,
+            last: time,
+            events_before: number,
+            settled: 0,
+            ..first
+        };
+        file.extend_from_slice(&header.to_bytes());
+        file.extend_from_slice(payload);
+    }
+    file
+}
+
+/// Whichever way its blocks overlap, a file is read in order, and sixteen times as many take about sixteen times as
+/// long: where each block was compared with all before it, they took 256 times as long.
+#[test]
+fn blocks_that_overlap_are_read_in_order_and_do_not_make_the_reader_spin() {
+    const FEW: u64 = 16_000;
+    type Order = fn(u64, u64) -> u64;
+    let orders: [Order; 4] = [
+        |number, _| number,
+        |number, count| count - number,
+        // pairs that change places, and two halves that take turns
+        |number, _| number ^ 1,
+        |number, count| number / 2 + number % 2 * count / 2,
+    ];
+    for (index, order) in orders.into_iter().enumerate() {
+        let took = |count: u64| {
+            let file = one_event_blocks((0..count).map(|number| order(number, count)));
+            let once = || {
+                let began = std::time::Instant::now();
+                let mut reader = RecordingReader::open(file.as_slice()).unwrap();
+                let mut before = at(0);
+                let mut events = 0;
+                for event in reader.by_ref() {
+                    assert!(event.at >= before, "{index}");
+                    before = event.at;
+                    events += 1;
+                }
+                assert_eq!(events, count, "{index}");
+                began.elapsed()
+            };
+            (0..3).map(|_| once()).min().unwrap_or_default()
+        };
+        let (few, many) = (took(FEW), took(16 * FEW));
+        assert!(many < 64 * few, "{index}: {many:?} for 16 times {few:?}");
+    }
+}

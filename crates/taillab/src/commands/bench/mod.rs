@@ -16,7 +16,7 @@ use taillab_console::fail::host;
 use taillab_console::print::print_result;
 use taillab_console::progress::Progress;
 use taillab_console::rights::recover;
-use taillab_console::rundir::RunDir;
+use taillab_console::rundir::{RunDir, with_files};
 use taillab_console::say::Say;
 use taillab_experiment::testbed::Calibrated;
 use taillab_host::keep_awake::KeepAwake;
@@ -77,10 +77,12 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let result = BenchResult::new(results, partial);
     if let Some(dir) = &mut dir {
         let json = json::of(&result).or_exit(Exit::Failed)?;
-        dir.put("causes.json", &json)?;
+        let written = dir.put("causes.json", &json);
+        dir.note(written);
     }
     print_result(args.common, &result, || show::text(&result))?;
-    failed.map_or_else(|| Ok(exit(&result)), Err)
+    let ended = failed.map_or_else(|| Ok(exit(&result)), Err);
+    with_files(ended, dir.map_or(Ok(()), RunDir::outcome))
 }
 
 /// A success only if all kinds that ran have passed.

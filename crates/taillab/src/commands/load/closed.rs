@@ -52,7 +52,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
     if let Some(closed) = &mut report.server.generator.closed_loop {
         withdraw_from_closed_loop(&report.verdict, closed);
     }
-    wanted.hold(&mut report)?;
+    wanted.hold(&mut report);
     wanted.write(&LoadDocument::of(&report), None)?;
     context.end(found.stopped, &report)
 }

@@ -52,7 +52,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         let curves = [&mut curves.response_time, &mut curves.service_time];
         withdraw_from_load(&report.verdict, load, curves);
     }
-    wanted.hold(&mut report)?;
+    wanted.hold(&mut report);
     let unsupported = analysis.evidence.unsupported.iter();
     let needs: Vec<_> = unsupported
         .map(|lacking| (lacking.q, lacking.needs))
@@ -286,7 +286,7 @@ pub fn finish(
         },
     }
     .conclude(&LoadEvidence::default());
-    wanted.hold(&mut report)?;
+    wanted.hold(&mut report);
     wanted.write(&LoadDocument::of(&report), None)?;
     if context.session.interrupted() {
         return Ok(Exit::Interrupted);

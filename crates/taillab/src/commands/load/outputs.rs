@@ -22,6 +22,8 @@ pub struct Wanted {
     directory: Option<RunDir>,
     common: Output,
     limits: LimitArgs,
+    /// Whether the file for the limits is written.
+    junit: Result<(), Failure>,
 }
 
 impl Wanted {
@@ -36,41 +38,57 @@ impl Wanted {
             directory: RunDir::create_if_asked(directory, expected_bytes(plan))?,
             common,
             limits,
+            junit: Ok(()),
         })
     }
 
     /// Checks the limits that were given.
-    pub fn hold(&self, report: &mut LoadReport) -> Result<(), Failure> {
-        limits::hold_load(&self.limits, report)
+    pub fn hold(&mut self, report: &mut LoadReport) {
+        self.junit = limits::hold_load(&self.limits, report);
     }
 
     /// Writes every file, `result.json` last, and prints the result; `run` has the requests of a
     /// single load.
+    ///
+    /// # Errors
+    /// The first file that could not be written, once the result is printed.
     pub fn write(
         &mut self,
         document: &LoadDocument<'_>,
         run: Option<&FleetRun>,
     ) -> Result<(), Failure> {
         if let Some(dir) = &mut self.directory {
-            if let Some(chart) = chart(document) {
-                let figure = if run.is_some() {
-                    "ccdf.svg"
-                } else {
-                    "sweep.svg"
-                };
-                dir.put(figure, &chart.svg())?;
-                let page = html::render_load(document);
-                dir.put("report.html", &page)?;
-            }
-            if let Some(run) = run {
-                write_requests(dir, run, document.report.started_unix_s)?;
-            }
-            let bytes = json::of(document.report).or_exit(Exit::Failed)?;
-            dir.put("result.json", &bytes)?;
+            let written = write_files(dir, document, run);
+            dir.note(written);
         }
-        let saved = self.directory.as_ref().map(RunDir::path);
-        show_load(document, saved, self.common)
+        let saved = self.directory.as_ref().and_then(RunDir::whole);
+        show_load(document, saved, self.common)?;
+        let junit = std::mem::replace(&mut self.junit, Ok(()));
+        (self.directory.take().map_or(Ok(()), RunDir::outcome)).and(junit)
     }
+}
+
+/// Every file, also those after one that could not be written.
+fn write_files(
+    dir: &mut RunDir,
+    document: &LoadDocument<'_>,
+    run: Option<&FleetRun>,
+) -> Result<(), Failure> {
+    let mut written = Ok(());
+    if let Some(chart) = chart(document) {
+        let figure = match run {
+            Some(_) => "ccdf.svg",
+            None => "sweep.svg",
+        };
+        written = dir.put(figure, &chart.svg());
+        let page = html::render_load(document);
+        written = written.and(dir.put("report.html", &page));
+    }
+    if let Some(run) = run {
+        written = written.and(write_requests(dir, run, document.report.started_unix_s));
+    }
+    let bytes = json::of(document.report).or_exit(Exit::Failed);
+    written.and(bytes.and_then(|bytes| dir.put("result.json", &bytes)))
 }
 
 /// The files with every request, or with the distribution of all.

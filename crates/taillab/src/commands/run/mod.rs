@@ -11,6 +11,7 @@ use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
 use taillab_console::progress::Progress;
 use taillab_console::rights::{Remaining, give_up_root, recover};
+use taillab_console::rundir::with_files;
 use taillab_console::rundir::{RECORDING, RunDir};
 use taillab_console::say::Say;
 use taillab_experiment::definition::{Experiment, Transport};
@@ -71,7 +72,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         give_up_root(&roots, Remaining::Files)?;
     }
     if save_capture && let Some(rundir) = &mut rundir {
-        rundir.write(RECORDING, |out| recorded.events.write(out))?;
+        let written = rundir.write_large(RECORDING, |out| recorded.events.write(out));
+        rundir.note(written);
     }
     say.step("analysing");
     let (known, options) = known(&recorded, calibrated, &experiment, &environment)?;
@@ -82,7 +84,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let source = Source::Memory(Box::new(recorded.events), options, client);
     let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), known, rundir.as_mut())?;
-    limits::hold(&asserted, &mut analysed.report)?;
+    let junit = limits::hold(&asserted, &mut analysed.report);
     note_precision(&experiment, &analysed.report, say);
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
     let fixed = match fix.fix && is_whole {
@@ -111,7 +113,18 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         &analysed,
         &attachments,
     )?;
-    match (recorded.load.stopped, server_failure) {
+    let ended = ended((recorded.load.stopped, server_failure), fixed, &analysed);
+    let written = rundir.map_or(Ok(()), RunDir::outcome).and(junit);
+    with_files(ended, written)
+}
+
+/// How the command ends, apart from its files.
+fn ended(
+    (stopped, server_failure): (Option<StopReason>, Option<Failure>),
+    fixed: Result<(), Failure>,
+    analysed: &Analysed,
+) -> Result<Exit, Failure> {
+    match (stopped, server_failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
         _ => fixed.map(|()| analysed.exit()),
@@ -126,7 +139,7 @@ fn root_cause(seen: Failure, server: &mut Option<Failure>) -> Failure {
     }
 }
 
-/// Prints the result, and saves it where there is a directory for it.
+/// Saves the result where there is a directory for it, which notes if a file cannot be written, and prints it.
 fn save_and_show(
     mut rundir: Option<&mut RunDir>,
     (common, has_recording): (Output, bool),
@@ -134,9 +147,9 @@ fn save_and_show(
     attachments: &Attachments,
 ) -> Result<(), Failure> {
     if let Some(rundir) = &mut rundir {
-        pipeline::save(rundir, analysed, attachments)?;
+        pipeline::save(rundir, analysed, attachments);
     }
-    let saved = rundir.as_ref().map(|rundir| rundir.path());
+    let saved = rundir.as_ref().and_then(|rundir| rundir.whole());
     let next = saved.map(|folder| next_steps::of_run(folder, has_recording, analysed));
     let shown = Shown {
         saved,

@@ -19,6 +19,7 @@ use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
 use taillab_console::rights::{recover, without_root};
+use taillab_console::rundir::with_files;
 use taillab_console::rundir::{RECORDING, RunDir};
 use taillab_console::say::Say;
 use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
@@ -47,7 +48,8 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     recover(&roots, say)?;
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut found = Found::by(&args, &roots, &interrupt)?;
+    let found = Found::by(&args, &roots, &interrupt)?;
+    let mut found = trials::ensure_one_server(found, asked.as_ref(), &roots)?;
     let watched = args
         .server
         .cpus
@@ -169,7 +171,7 @@ impl Finish<'_> {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
         };
-        limits::hold(&args.limits, &mut analysed.report)?;
+        let junit = limits::hold(&args.limits, &mut analysed.report);
         let fixed = match tried.transpose() {
             Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &args.fix, self.say),
             Ok(_) => Ok(()),
@@ -180,24 +182,26 @@ impl Finish<'_> {
             ..Attachments::default()
         };
         if let Some(dir) = &mut dir {
-            pipeline::save(dir, &analysed, &attachments)?;
+            pipeline::save(dir, &analysed, &attachments);
         }
         let shown = Shown {
-            saved: dir.as_ref().map(RunDir::path),
+            saved: dir.as_ref().and_then(RunDir::whole),
             common: args.common,
             slowest: args.analysis.slowest.is_some(),
-            next: (dir.as_ref())
-                .map(|dir| next_steps::of_recording(dir.path(), &analysed))
+            next: (dir.as_ref().and_then(RunDir::whole))
+                .map(|folder| next_steps::of_recording(folder, &analysed))
                 .unwrap_or_default(),
         };
         pipeline::show(&analysed, &attachments, &shown)?;
-        match end {
+        let ended = match end {
             End::Interrupted => Ok(Exit::Interrupted),
             End::TimeUp => fixed.map(|()| analysed.exit()),
             other => Err(other
                 .failure()
                 .unwrap_or_else(|| Failure::failed("the trace ended early"))),
-        }
+        };
+        let written = dir.map_or(Ok(()), RunDir::outcome).and(junit);
+        with_files(ended, written)
     }
 }
 

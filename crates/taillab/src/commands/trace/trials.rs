@@ -1,9 +1,11 @@
 //! `trace … --fix`: tries mitigations on the live server under its own traffic.
 
 use taillab_console::exit::Failure;
+use taillab_console::fail::host;
 use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::say::Say;
 use taillab_experiment::fix::{self, Asked, Consent, LiveServer, Tried};
+use taillab_host::target;
 use taillab_host::tune::Scope;
 use taillab_host::{CpuSet, Interrupt, Roots};
 use taillab_model::RecordingContext;
@@ -27,6 +29,26 @@ pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
     fix::ensure_followed(&args.fix, args.recording.stamps)?;
     let consent = Consent::of(args.consent.yes)?;
     Asked::of(&args.fix, &[], consent).map(Some)
+}
+
+/// Checks, before anything is recorded and if fixes are to be tried, that all processes that are watched are one server:
+/// the rest of it would be taken for other programs, and moved or held back.
+///
+/// # Errors
+/// They are several; then one that we started is ended.
+pub fn ensure_one_server(
+    found: Found,
+    asked: Option<&Asked>,
+    roots: &Roots,
+) -> Result<Found, Failure> {
+    if asked.is_none() {
+        return Ok(found);
+    }
+    let server = &found.server;
+    match target::ensure_one_server(roots, server.pid, &server.processes) {
+        Ok(()) => Ok(found),
+        Err(error) => found.end().and(Err(host(error))),
+    }
 }
 
 /// The server and what is to be tried on it.
@@ -71,7 +93,7 @@ impl Trials<'_> {
         let processes = self.found.server.processes.clone();
         let server = LiveServer {
             scope: Scope {
-                pid: processes.first().copied(),
+                pid: Some(self.found.server.pid),
                 device: None,
                 cpus: Some(self.watched.clone()),
             },
