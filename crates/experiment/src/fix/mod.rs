@@ -22,7 +22,7 @@ mod trial;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::paired::MIN_PAIRS;
-use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::exit::Failure;
 use taillab_console::progress::Progress;
 use taillab_console::say::Say;
 use taillab_host::Interrupt;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use taillab_analysis::Matched;
 use taillab_analysis::ledger::{Entry, Labels};
 use taillab_console::exit::{Exit, Failure, OrExit};
-use taillab_console::rundir::{RunDir, Unfinished};
+use taillab_console::rundir::{RunDir, Space};
 use taillab_host::user_files::UnfinishedFile;
 use taillab_model::explanation::Cause;
 use taillab_model::summary::{ClaimName, Report};

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::rights::{Remaining, give_up_root};
-use taillab_console::rundir::with_files;
-use taillab_console::rundir::{RECORDING, RunDir};
+use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
 use taillab_host::Roots;
 
