@@ -25,20 +25,20 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TAILLAB = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "target/release/taillab"))
 PART = sys.argv[2] if len(sys.argv) > 2 else ""
 LIMIT_S = 90
-DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/bench-causes.md", "docs/verdict.md")
+DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/verdict.md")
 COMMANDS = ("run", "trace", "explain", "compare", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "tune plan", "tune apply",
-            "doctor", "bench causes", "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
+            "doctor", "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
 # shorter durations, and other places, that are enough to see that a line works
 SHORTER = [
     (r"-d \d+m?s", "-d 1s"), (r"\b\d+s@(\d+),\d+s@(\d+)", r"1s@\1,1s@\2"), (r"-n \d+M", "-n 1M"), (r"--pairs \d+", "--pairs 5"),
-    (r"\ball\b(?=.*-o figures)", "fig4"), (r"causes(?= --json|$)", "causes background"), (r"causes(?= --pairs)", "causes background"),
+    (r"\ball\b(?=.*-o figures)", "fig4"),
     (r"//db\b", "//127.0.0.1"), (r"\[::1\]:8080|localhost/", "127.0.0.1:8080/"), (r"10k\.\.100k:10k", "1k..3k:1k"),
     (r"--size 64\.\.512K", "--size 64..256"), (r"192\.0\.2\.7:11111", "127.0.0.1:7778"), (r"192\.0\.2\.7:7777", "127.0.0.1:7777"),
     # CPUs that a small machine does not have, and the user's own directory
     (r"-C 0-3", "-C 0"), (r"--cpus 0-3", "--cpus 0-1"), (r"--cpus 2,3", "--cpus 0,1"), (r"/run/user/1000/", "./"),
 ]
 FIX = "--fix-budget 5s "
-EXTRA = {"load": "-d 1s --warmup 0 --floor off", "rtt": "--count 2000 --runs 2", "bench": "-d 1s --pairs 5", "noise": "-d 1s",
+EXTRA = {"load": "-d 1s --warmup 0 --floor off", "rtt": "--count 2000 --runs 2", "noise": "-d 1s",
          "budget": "-d 500ms --draws 10000", "reproduce time-gone": "-d 500ms", "run": "-d 2s --warmup 500ms --pairs 6 --block 100ms",
          "serve": "--listen 0", "reproduce deconstructing": "--count 500 --runs 2", "reproduce": "", "trace": "-d 2s"}
 # these run until they are stopped

@@ -4,7 +4,6 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::error::ErrorKind;
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
@@ -208,26 +207,6 @@ pub fn positive(text: &str) -> Result<Nanos, String> {
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// What is wrong with a command line and what to do, without the usage that clap adds.
-pub fn in_one_line(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // clap's text for this is the whole help
-        return "a command is missing; see --help".to_owned();
-    }
-    let rendered = error.render().to_string();
-    let is_message =
-        |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let mut text = String::new();
-    for line in rendered.lines().take_while(is_message).map(str::trim) {
-        if !text.is_empty() && !line.is_empty() {
-            let follows = text.ends_with(':') || line.starts_with('[');
-            text.push_str(if follows { " " } else { "; " });
-        }
-        text.push_str(line.trim_start_matches("error: "));
-    }
-    text + "; see --help"
 }
 
 #[cfg(test)]

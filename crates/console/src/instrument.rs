@@ -3,8 +3,8 @@
 use clap::{ArgMatches, Command, FromArgMatches};
 use schemars::{Schema, SchemaGenerator};
 
-use crate::args::in_one_line;
 use crate::exit::{Exit, Failure};
+use crate::help::in_one_line;
 
 /// A command with its arguments, its measurement and its result.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@
 pub mod args;
 pub mod exit;
 pub mod fail;
+pub mod help;
 pub mod instrument;
 pub mod print;
 pub mod progress;

@@ -24,6 +24,7 @@ pub mod pipeline;
 pub mod rings;
 pub mod round_trips;
 pub mod rows;
+pub mod serve;
 pub mod simulation;
 pub mod testbed;
 pub mod time_stamps;

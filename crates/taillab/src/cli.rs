@@ -1,21 +1,20 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
-mod bench;
 mod burn;
 mod compare;
 mod doctor;
 mod explain;
 mod load;
 mod run;
-mod serve;
 mod trace;
 mod tune;
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use taillab_console::help::dressed;
+use taillab_experiment::serve::ServeArgs;
 
-pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::burn::BurnArgs;
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
@@ -24,7 +23,6 @@ pub use self::load::{
     Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
 };
 pub use self::run::RunArgs;
-pub use self::serve::ServeArgs;
 pub use self::trace::{LONGEST_RECORDING, ProtocolChoice, TraceArgs};
 pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
@@ -53,7 +51,6 @@ pub enum Command {
     Instrument(Invocation),
     Tune(TuneArgs),
     Doctor(DoctorArgs),
-    Bench(BenchArgs),
     Burn(BurnArgs),
     /// Print a shell completion script
     Completions {
@@ -68,47 +65,10 @@ pub enum Command {
     },
 }
 
-/// The sections of a help text, the examples before the options.
-const TEMPLATE: &str =
-    "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
-
 /// The whole command line. `--help` is one screen: what the command does, examples, and the usual
 /// options. `--help-all` has all of them, with notations and exit codes.
 pub fn command() -> clap::Command {
     dressed(Cli::command())
-}
-
-fn dressed(command: clap::Command) -> clap::Command {
-    let subcommands: Vec<String> = (command.get_subcommands())
-        .map(|subcommand| subcommand.get_name().to_owned())
-        .collect();
-    let help = |name: &'static str, action| {
-        // otherwise clap would put it below the last heading of the options
-        let option = Arg::new(name).long(name).action(action);
-        option.help_heading(None)
-    };
-    let brief = help("help", ArgAction::HelpShort).short('h');
-    let whole = help("help-all", ArgAction::HelpLong);
-    let text = command.get_after_help().map(ToString::to_string);
-    let command = command.next_help_heading(None::<&'static str>);
-    let mut command = (command.disable_help_flag(true).help_template(TEMPLATE))
-        .arg(brief.help("Print this help"))
-        .arg(whole.help("Print all options, notations and exit codes"));
-    if let Some(text) = text {
-        let examples = text
-            .split("\n\n")
-            .find(|part| part.starts_with("Examples:"));
-        if let Some(examples) = examples {
-            // the long text already has them
-            command = command
-                .before_help(examples.to_owned())
-                .before_long_help("");
-        }
-        command = command.after_help("").after_long_help(text);
-    }
-    subcommands.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, dressed)
-    })
 }
 
 /// Reads the command line of this process.
@@ -121,7 +81,8 @@ pub fn parse() -> Result<Cli, clap::Error> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_console::args::in_one_line;
+    use clap::Arg;
+    use taillab_console::help::in_one_line;
 
     use super::*;
 
@@ -271,7 +232,6 @@ mod tests {
             "serve epoll-shared --request-bytes 1K --response-bytes 64K",
             "sim --requests 20M",
             "budget --draws 1M",
-            "bench causes --pairs 1k",
         ] {
             let words = ["taillab"].into_iter().chain(line.split_whitespace());
             let said = Cli::try_parse_from(words)
@@ -307,10 +267,6 @@ mod tests {
                 &["--sloest", "tip: ", "--slowest"],
             ),
             (&["trace"], &["--pid <PID>"]),
-            (
-                &["bench", "causes", "earthquake"],
-                &["earthquake", "background"],
-            ),
             (&["explain"], &["FILE|DIR"]),
             (&[], &["a command is missing", "--help"]),
             (&["tune"], &["a command is missing", "--help"]),

@@ -17,9 +17,10 @@ mod schemas;
 
 use std::process::ExitCode;
 
-use taillab_console::args::in_one_line;
 use taillab_console::exit::Exit;
+use taillab_console::help::in_one_line;
 use taillab_console::say;
+use taillab_experiment::serve;
 
 use crate::cli::Command;
 
@@ -33,12 +34,11 @@ fn main() -> ExitCode {
         Command::Trace(args) => commands::trace::run(*args),
         Command::Explain(args) => commands::explain::run(args),
         Command::Compare(args) => commands::compare::run(&args),
-        Command::Serve(args) => commands::serve::run(*args),
+        Command::Serve(args) => serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
         Command::Instrument(invocation) => invocation.run(),
         Command::Tune(args) => commands::tune::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Bench(args) => commands::bench::run(args),
         Command::Burn(args) => commands::burn::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man { directory } => commands::shell::man(&directory),

@@ -10,6 +10,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
+use taillab_experiment::serve::OutputLine;
 use taillab_model::compare::Comparison;
 use taillab_model::doctor::Diagnosis;
 use taillab_model::load_result::LoadReport;
@@ -17,7 +18,6 @@ use taillab_model::summary::Report;
 use taillab_model::tune::TuneResult;
 use taillab_testkit::causes::BenchResult;
 
-use crate::commands::serve::output::OutputLine;
 use crate::instruments::INSTRUMENTS;
 
 /// Name, description and schema of each output.
@@ -63,7 +63,7 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
         ),
         (
             "bench-causes",
-            "The output of `taillab bench causes --json`, and `causes.json`.",
+            "The output of `taillab-testkit causes --json`, and `causes.json`.",
             of::<BenchResult>(),
         ),
     ];

@@ -115,7 +115,6 @@ fn help_names_the_capabilities_that_a_command_needs() {
     for needs in COMMANDS {
         let help = Command::new(env!("CARGO_BIN_EXE_taillab"))
             .arg(needs.command)
-            .args((needs.command == "bench").then_some("causes"))
             .arg("--help-all")
             .output()
             .unwrap();

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`injection`] | disturbs the machine around a server |
 //! | [`attribution`] | what each injected cause cost each request, and what it was charged to |
-//! | [`causes`] | `taillab bench causes`: the kinds, their accounts and the verdict |
+//! | [`causes`] | `taillab-testkit causes`: the kinds, their accounts and the verdict |
 
 pub mod attribution;
 pub mod causes;

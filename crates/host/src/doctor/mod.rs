@@ -18,7 +18,7 @@ use crate::environment::CaptureSpec;
 use crate::hazard;
 use crate::roots::Roots;
 
-pub use self::needs::{COMMANDS, privileges_of};
+pub use self::needs::{COMMANDS, TESTKIT, privileges_of};
 use self::privilege::{Limits, Privileges};
 
 /// All checks of the machine, group by group in the order of [`Group`](taillab_model::doctor::Group).

@@ -19,7 +19,7 @@ pub struct Needs {
 }
 
 /// Every command that needs or can use capabilities; the others need none.
-pub const COMMANDS: [Needs; 6] = [
+pub const COMMANDS: [Needs; 5] = [
     Needs {
         command: "run",
         // namespaces and the probe; the testbed's devices; the steering of their receive work
@@ -30,11 +30,6 @@ pub const COMMANDS: [Needs; 6] = [
         command: "trace",
         // BPF and PERFMON: the probe; the others: to see which process has which socket
         least: &[BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH],
-        more: &[],
-    },
-    Needs {
-        command: "bench",
-        least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE, SYS_NICE],
         more: &[],
     },
     Needs {
@@ -70,6 +65,13 @@ pub const COMMANDS: [Needs; 6] = [
     },
 ];
 
+/// What the injections and measurements of `taillab-testkit` need.
+pub const TESTKIT: Needs = Needs {
+    command: "causes",
+    least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE, SYS_NICE],
+    more: &[],
+};
+
 fn names(capabilities: &[Capability]) -> String {
     let names: Vec<&str> = capabilities.iter().map(|one| one.name).collect();
     match names.split_last() {
@@ -78,19 +80,24 @@ fn names(capabilities: &[Capability]) -> String {
     }
 }
 
+impl Needs {
+    /// As the help of the command says it.
+    pub fn said(&self) -> String {
+        let least = match self.least {
+            [] => "none".to_owned(),
+            least => format!("root, or {}", names(least)),
+        };
+        let more: String = (self.more.iter())
+            .map(|(what, with)| format!("; {what} as root, or with {}", names(with)))
+            .collect();
+        format!("Privileges: {least}{more}.")
+    }
+}
+
 /// Which privileges a command needs, as its help says it.
 pub fn privileges_of(command: &str) -> String {
-    let Some(needs) = COMMANDS.iter().find(|needs| needs.command == command) else {
-        return "Privileges: none.".to_owned();
-    };
-    let least = match needs.least {
-        [] => "none".to_owned(),
-        least => format!("root, or {}", names(least)),
-    };
-    let more: String = (needs.more.iter())
-        .map(|(what, with)| format!("; {what} as root, or with {}", names(with)))
-        .collect();
-    format!("Privileges: {least}{more}.")
+    let needs = COMMANDS.iter().find(|needs| needs.command == command);
+    needs.map_or_else(|| "Privileges: none.".to_owned(), Needs::said)
 }
 
 /// Which commands lack what they need.

@@ -1,13 +1,11 @@
 //! One module for each command.
 
-pub mod bench;
 pub mod burn;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod load;
 pub mod run;
-pub mod serve;
 pub mod shell;
 pub mod trace;
 pub mod tune;

@@ -1,7 +1,10 @@
-//! `taillab bench causes` on this machine, bounded: causes that are injected are
+//! `taillab-testkit causes` on this machine, bounded: causes that are injected are
 //! charged with about what they cost the client.
 
-use crate::support::{Machine, first_unspoiled, live, taillab};
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Machine, first_unspoiled, live};
 use serde_json::Value;
 
 /// A charge that is farther from the truth than this is wrong on the busiest machine.
@@ -10,9 +13,22 @@ const NEAR: std::ops::Range<f64> = 0.6..1.6;
 /// How often the machine may spoil it.
 const ATTEMPTS: usize = 3;
 
+/// The program beside `taillab`, where the tests of the workspace build it.
+fn testkit() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_taillab")).with_file_name("taillab-testkit");
+    assert!(
+        program.exists(),
+        "there is no {}: build it with cargo build -p taillab-testkit",
+        program.display()
+    );
+    let mut command = Command::new(program);
+    command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+    command
+}
+
 fn bench(args: &[&str]) -> (Option<i32>, Value) {
-    let output = taillab()
-        .args(["bench", "causes", "--json"])
+    let output = testkit()
+        .args(["causes", "--json"])
         .args(args)
         .output()
         .unwrap();
@@ -116,11 +132,7 @@ fn wrong_command_lines_are_refused() {
         (&["slow", "--pairs", "4"], "5 pairs"),
         (&["slow", "--most-pairs", "7"], "at least --pairs"),
     ] {
-        let output = taillab()
-            .args(["bench", "causes"])
-            .args(args)
-            .output()
-            .unwrap();
+        let output = testkit().arg("causes").args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains(says), "{args:?}: {stderr}");

@@ -26,8 +26,8 @@ pub struct BenchResult {
     /// Version of this shape.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     schema_version: u32,
-    /// Always `bench causes`.
-    #[schemars(extend("const" = "bench causes"))]
+    /// Always `causes`.
+    #[schemars(extend("const" = "causes"))]
     command: &'static str,
     /// Each kind, in the order in which they ran.
     pub kinds: Vec<KindResult>,
@@ -115,7 +115,7 @@ impl BenchResult {
         let count = |verdict| ran.clone().filter(|it| it.verdict == verdict).count() as u32;
         Self {
             schema_version: SCHEMA_VERSION,
-            command: "bench causes",
+            command: "causes",
             ran: ran.clone().count() as u32,
             passed: count(Verdict::Pass),
             failed: count(Verdict::Fail),

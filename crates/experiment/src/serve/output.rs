@@ -18,7 +18,7 @@ const LISTED: usize = 64;
 
 /// One line of `--json`; the shape is `schemas/serve.schema.json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct OutputLine<'a> {
+pub struct OutputLine<'a> {
     /// Version of this shape.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     schema_version: u32,

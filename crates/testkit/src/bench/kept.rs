@@ -43,7 +43,7 @@ pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         let path = path.display();
         Failure::failed(format!(
-            "{path}: {why}; name a directory that `taillab bench causes -o` has written"
+            "{path}: {why}; name a directory that `taillab-testkit causes -o` has written"
         ))
     };
     let path = folder.join(RECORDING);

@@ -1,7 +1,8 @@
 //! `taillab serve`: the built-in servers.
 
+mod args;
 mod fault_log;
-pub(crate) mod output;
+mod output;
 
 use std::ffi::c_int;
 use std::io::{self, Read};
@@ -10,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
-use taillab_experiment::time_stamps::empirical;
 use taillab_host::target::{Target, Transport};
 use taillab_host::{Interrupt, Roots, cpus};
 use taillab_load::fault::{Fault, Faults};
@@ -18,7 +18,10 @@ use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
 
 use self::fault_log::FaultLog;
-use crate::cli::ServeArgs;
+use crate::time_stamps::empirical;
+
+pub use self::args::ServeArgs;
+pub use self::output::OutputLine;
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: ServeArgs) -> Result<Exit, Failure> {

@@ -95,6 +95,7 @@ pub struct ServeArgs {
         help_heading = "Faults"
     )]
     pub fault_log: Option<PathBuf>,
+    #[allow(missing_docs, reason = "the help of its options says what they are")]
     #[command(flatten)]
     pub common: Output,
 }

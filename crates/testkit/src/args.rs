@@ -1,11 +1,11 @@
-//! The command line of `taillab bench`.
+//! The command line of `taillab-testkit causes`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, ValueHint};
 use taillab_console::args::{Output, count};
 use taillab_experiment::args::load_share;
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::TESTKIT;
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
 
@@ -13,18 +13,6 @@ const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be inje
     something failed\n  2    wrong command line\n  3    a kind failed: see the table\n  4    none \
     failed, but some results are not precise enough to pass\n  5    a privilege is missing, or none of \
     the kinds can be injected here\n  130  interrupted; what was measured is kept";
-
-/// Measure taillab itself against known truths.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    pub command: BenchCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    Causes(CausesArgs),
-}
 
 /// Inject known causes of latency into a server, and check which causes the analysis finds.
 ///
@@ -34,7 +22,7 @@ pub enum BenchCommand {
 /// must match that within 10 %, for certain: pairs are added until that is decided. With -o every block is
 /// kept.
 #[derive(Debug, Args)]
-#[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
+#[command(after_help = format!("Examples:\n  sudo taillab-testkit causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", TESTKIT.said()))]
 pub struct CausesArgs {
     /// What to inject [default: every kind, and a run without one]
     #[arg(value_name = "KIND")]

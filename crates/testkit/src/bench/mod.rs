@@ -1,4 +1,4 @@
-//! `taillab bench`: checks taillab against known truths.
+//! `taillab-testkit causes`: checks taillab against known truths.
 
 mod kept;
 mod setup;
@@ -29,16 +29,10 @@ use taillab_testkit::causes::{
     Verdict, look_after,
 };
 
-use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
+use crate::args::CausesArgs;
 
-/// Runs a benchmark.
-pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
-    match args.command {
-        BenchCommand::Causes(args) => causes(&args),
-    }
-}
-
-fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
+/// Injects the causes, measures, judges, and prints.
+pub fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
     // a directory with a result is refused before anything is measured
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
@@ -135,7 +129,7 @@ impl<'a> Bench<'a> {
         }
         if let Some(folder) = args.again.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Failure::usage(format!(
-                "there is no directory {}: name one that `taillab bench causes -o` has written",
+                "there is no directory {}: name one that `taillab-testkit causes -o` has written",
                 folder.display()
             )));
         }
