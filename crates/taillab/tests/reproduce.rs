@@ -12,7 +12,7 @@ fn all_figures_are_written_and_all_claims_judged() {
     let directory = TempDir::new().unwrap();
     let out = directory.path().join("tales");
     let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
-        .args(["reproduce", "tales", "all", "--json", "-n", "2M", "-o"])
+        .args(["reproduce", "tales", "all", "--json", "-n", "4M", "-o"])
         .arg(&out)
         .output()
         .unwrap();

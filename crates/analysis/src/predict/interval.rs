@@ -27,7 +27,7 @@ pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Optio
     let mut at_least = 1.0;
     let of = |q: f64| {
         let value = all.quantile_ns(q).filter(|value| *value > 0.0)?;
-        let blocks = Blocks::of(&replayed.beyond(value))?;
+        let blocks = BlockCounts::of(&replayed.beyond(value))?;
         let inflation = blocks.inflation(q).max(at_least);
         // Far out there are few clusters of slow requests to estimate from, and where they happen to be small the interval
         // would be too narrow. The factor is about the same at all far quantiles, and smaller near the middle.
@@ -48,14 +48,14 @@ pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Optio
 }
 
 /// The requests of each block that has any: those above a value, those at or above it, and all.
-struct Blocks {
+struct BlockCounts {
     used: Vec<[f64; 3]>,
     n: f64,
     /// Student's factor for so many blocks.
     student: f64,
 }
 
-impl Blocks {
+impl BlockCounts {
     fn of(counts: &[[u64; 3]]) -> Option<Self> {
         let used = counts.iter().filter(|[_, _, all]| *all > 0);
         let used: Vec<[f64; 3]> = used.map(|of| of.map(|count| count as f64)).collect();

@@ -5,7 +5,7 @@ use super::*;
 
 /// How trials of the same kind ended.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ends {
+struct Outcomes {
     kept: usize,
     worse: usize,
     reverted: usize,
@@ -13,8 +13,8 @@ struct Ends {
     of: usize,
 }
 
-fn ends(trials: u64, level: f64, factor: f64, most: usize, noise: Noise) -> Ends {
-    let mut ends = Ends::default();
+fn ends(trials: u64, level: f64, factor: f64, most: usize, noise: Noise) -> Outcomes {
+    let mut ends = Outcomes::default();
     for seed in 0..trials {
         let (judgement, trial) = tried((seed, level), factor, most, noise);
         ends.of += 1;
