@@ -56,7 +56,7 @@ fn p90(times: impl Iterator<Item = Nanos>) -> f64 {
 fn measured(workers: usize, habits: Habits) -> Option<f64> {
     let run = run(workers, habits);
     let late = |entry: taillab_load::Entry| entry.turn().saturating_since(entry.times.intended);
-    let is_on_time = p90(run.record.iter().map(late)) < SERVICE.as_secs_f64() / 10.0;
+    let is_on_time = p90(run.record.iter().map(late)) < SERVICE.as_secs_f64() / 2.0;
     let times = run.record.iter().filter_map(|entry| entry.service_time());
     is_on_time.then(|| p90(times))
 }

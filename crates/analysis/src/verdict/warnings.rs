@@ -152,7 +152,7 @@ pub(super) const RULES: &[Rule] = &[
             (clients.waited_share > NOTABLE_WAITING_SHARE).then(|| {
                 // of many connections, the share that is busy falls with their number
                 let enough = clients.waited_share / NOTABLE_WAITING_SHARE;
-                let enough = (f64::from(clients.connections) * enough).ceil();
+                let enough = (f64::from(clients.connections) * enough).round();
                 format!(
                     "{} of the requests waited in the client for their connections; with about {} of them it \
                      would be less than {}",

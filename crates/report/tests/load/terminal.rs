@@ -1,10 +1,10 @@
 //! The result in a terminal.
 
-use taillab_model::Nanos;
 use taillab_model::load_result::LoadReport;
 use taillab_model::load_result::Mode;
-use taillab_model::summary::Reason;
+use taillab_model::summary::{ClientKind, ClientsSummary, Reason};
 use taillab_model::threshold::{Figures, Standing, Threshold};
+use taillab_model::{Distribution, Nanos};
 use taillab_report::junit::junit;
 use taillab_report::load::LoadDocument;
 use taillab_report::terminal::{Style, load_screen, render_load};
@@ -70,6 +70,34 @@ fn a_valid_load_in_80_columns() {
     let sample = samples::sample(Nanos::from_secs(20));
     let text = render_load(&sample.document(), Some("./load-1"), Style::PLAIN);
     insta::assert_snapshot!(text);
+}
+
+/// Who the clients were stands where their connections are, and their waits beside the other parts of the response time.
+#[test]
+fn clients_and_their_waits_for_connections_are_shown() {
+    let mut sample = samples::sample(Nanos::from_secs(1));
+    let load = sample.report.load.as_mut().unwrap();
+    let times: Vec<Nanos> = (0..20_000).map(|i| Nanos::from_micros(i / 200)).collect();
+    load.clients = Some(ClientsSummary {
+        kind: ClientKind::Independent,
+        connections: 300,
+        pipeline: Some(1),
+        waited: 19_800,
+        waited_share: 0.99,
+        wait: Some(Distribution::from_sorted(&times)),
+    });
+    let text = render_load(&sample.document(), None, Style::PLAIN);
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let who = "independent clients, 300 connections, one request at a time on each";
+    assert_eq!(flat.matches(who).count(), 2, "{text}");
+    assert!(
+        flat.contains("99.00 % of the requests (19,800) waited"),
+        "{text}"
+    );
+    let heads = text
+        .lines()
+        .find(|line| line.contains("lateness") || line.contains("late "));
+    assert!(heads.unwrap().contains("wait"), "{text}");
 }
 
 /// Ended after 100 ms without a floor, of another process, with errors of several kinds.

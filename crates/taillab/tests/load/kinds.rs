@@ -155,6 +155,38 @@ fn a_thousand_connections_are_all_used() {
     assert!(served.connections >= 1000, "{served:?}");
 }
 
+/// One connection with one request at a time is too few for 20,000 requests per second.
+#[test]
+fn requests_that_wait_for_a_connection_are_counted_and_none_is_lost() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    for (kind, pipeline) in [("independent", "1"), ("pooled", "1"), ("independent", "0")] {
+        let args = [
+            "-R",
+            "20000",
+            "-c",
+            "1",
+            "--clients",
+            kind,
+            "--pipeline",
+            pipeline,
+        ];
+        let result = run(&target, &short(&args)).measured();
+        let clients = &result["load"]["clients"];
+        assert_eq!(clients["kind"], kind);
+        assert_eq!(clients["connections"], 1);
+        let waited = number(&result, "/load/clients/waited");
+        assert_eq!(waited > 0, pipeline == "1", "{clients}");
+        assert_eq!(clients["wait"].is_object(), waited > 0);
+        for kind in ["unexpected_responses", "send_errors", "malformed_responses"] {
+            assert_eq!(
+                number(&result, &format!("/load/errors/{kind}")),
+                0,
+                "{result}"
+            );
+        }
+    }
+}
+
 #[test]
 fn threads_share_connections_and_load() {
     let (_responder, target) = responder("tcp", Listen::loopback());

@@ -29,6 +29,16 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
         (echo, &["-R", "1k", "-c", "1000000"], "connections"),
         (echo, &["-R", "1k", "-c", "2", "-t", "3"], "-c 3"),
         (
+            memcached,
+            &["-R", "1k", "--pipeline", "1"],
+            "datagrams never wait",
+        ),
+        (
+            echo,
+            &["-R", "1k", "--clients", "alone"],
+            "independent or pooled",
+        ),
+        (
             echo,
             &["-R", "1k", "-c", "5000", "-t", "4097"],
             "--oversubscribe",
