@@ -72,6 +72,20 @@ DecidedBy = Literal["measured", "adjusted", "typical"]
 """The list of ratios that decided."""
 
 
+Doing = Literal[
+    "on_cpu",
+    "waiting_for_cpu",
+    "sockets",
+    "lock",
+    "page_fault",
+    "storage",
+    "timer",
+    "other_call",
+    "unknown",
+]
+"""What a thread of the server does."""
+
+
 FixOutcome = Literal["kept", "reverted", "inconclusive", "unavailable"]
 """What became of a mitigation."""
 
@@ -194,6 +208,28 @@ class Activity(Record):
     """How long it lasted."""
     who: Culprit | None
     """The thread, interrupt or softirq; `null` if the CPU was idle."""
+
+
+class ApplicationAt(Record):
+    """What the thread that served the requests around a percentile did between T4 and T5."""
+
+    mean_ns: float
+    """Their mean T4 to T5, in nanoseconds."""
+    parts: list[ApplicationPart]
+    """What it consists of, without what did not occur; sums to the mean."""
+    q: float
+    """The percentile of the sojourn."""
+    requests: int
+    """The requests with both stamps and a known thread."""
+
+
+class ApplicationPart(Record):
+    """A part of the time between T4 and T5."""
+
+    doing: Doing
+    """What the thread did."""
+    mean_ns: float
+    """For how long on average, in nanoseconds."""
 
 
 class ArrivalsVerdict(Record):
@@ -701,6 +737,8 @@ class ExactQuantile(Record):
 class Explanation(Record):
     """Everything that explains a measured distribution besides its causes."""
 
+    application: list[ApplicationAt]
+    """What the server did between T4 and T5 of the requests around p50, p99 and p99.9."""
     around: list[Band]
     """The same of the requests around p50, p99 and p99.9 of the sojourn: those that took about as long."""
     bands: list[Band]
