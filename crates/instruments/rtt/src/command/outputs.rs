@@ -77,6 +77,7 @@ impl Wanted {
         let all = self.common.verbose > 0;
         print(terminal::render(&report, place.as_deref(), all, style()).as_bytes())
     }
+
     /// Whether all files are written.
     ///
     /// # Errors
