@@ -1,7 +1,8 @@
 //! What `run`, `trace` and the instruments are made of: an experiment with all its settings, the testbed that it needs,
 //! the way of a recording to its report, the trials of mitigations, and measurements that several of them share.
 //!
-//! It knows no command. Options that several commands have are in [`args`].
+//! Of commands it knows only [`serve`], which the testbed starts as another instance of the program. Options that several
+//! commands have are in [`args`].
 
 #![allow(
     unreachable_pub,
