@@ -36,6 +36,7 @@ impl Experiment {
             self.protocol_rules(),
             self.workload_rules(),
             self.size_rules(),
+            self.client_rules(),
             self.other_rules(),
         ];
         match rules.into_iter().flatten().find(|(holds, _)| !holds) {
@@ -247,28 +248,12 @@ impl Experiment {
             .collect()
     }
 
-    fn other_rules(&self) -> Vec<Rule> {
+    fn client_rules(&self) -> Vec<Rule> {
         let most = match self.server.transport {
             Transport::Tcp => MOST_CONNECTIONS,
             Transport::Udp => MOST_SOCKETS,
         };
-        let waits = matches!(self.server.service, Some(ServiceTime::Wait(_)));
-        let background = self.background;
-        let most_outstanding = match self.calibration.outstanding {
-            Some(asked) => usize::from(asked),
-            None => ClosedLoop::MAX_OUTSTANDING,
-        };
         vec![
-            (
-                background.is_none_or(|load| (1..=MOST_PROCESSES).contains(&load.processes)),
-                format!("background.processes must be between 1 and {MOST_PROCESSES}"),
-            ),
-            (
-                background.is_none_or(|load| Nanos::ZERO < load.busy && load.busy < load.every),
-                "background.busy must be above 0 and below background.every: a process cannot use \
-                 more than the whole CPU"
-                    .to_owned(),
-            ),
             (
                 (1..=most).contains(&self.client.connections),
                 format!(
@@ -298,6 +283,27 @@ impl Experiment {
             (
                 self.client.timeout > Nanos::ZERO,
                 "client.timeout must be above 0, e.g. 1s".to_owned(),
+            ),
+        ]
+    }
+
+    fn other_rules(&self) -> Vec<Rule> {
+        let waits = matches!(self.server.service, Some(ServiceTime::Wait(_)));
+        let background = self.background;
+        let most_outstanding = match self.calibration.outstanding {
+            Some(asked) => usize::from(asked),
+            None => ClosedLoop::MAX_OUTSTANDING,
+        };
+        vec![
+            (
+                background.is_none_or(|load| (1..=MOST_PROCESSES).contains(&load.processes)),
+                format!("background.processes must be between 1 and {MOST_PROCESSES}"),
+            ),
+            (
+                background.is_none_or(|load| Nanos::ZERO < load.busy && load.busy < load.every),
+                "background.busy must be above 0 and below background.every: a process cannot use \
+                 more than the whole CPU"
+                    .to_owned(),
             ),
             (
                 (6..=1000).contains(&self.calibration.pairs),

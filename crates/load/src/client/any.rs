@@ -3,7 +3,7 @@
 use taillab_model::{Monotonic, Nanos};
 
 use super::{
-    Client, DatagramClient, Habits, Keys, Received, Released, Sending, Sent, StreamClient, Traits,
+    Client, DatagramClient, Habits, Handed, Keys, Received, Released, Sending, StreamClient, Traits,
 };
 use crate::protocol::{Codec, Planned, Planner};
 use crate::stamps::KernelStamps;
@@ -96,7 +96,7 @@ impl Client for AnyClient {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
         either!(self, client => client.send(what))
     }
 

@@ -3,7 +3,7 @@
 use taillab_model::summary::ClientKind;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
-use super::{Client, Draw, Habits, Ids, Keys, Received, Sending, Sent, Traits};
+use super::{Client, Draw, Habits, Handed, Ids, Keys, Received, Sending, Traits};
 use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
@@ -168,7 +168,7 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
         let k = self.sent;
         self.sent += 1;
         let connection = self.ids.connection_of(k);
@@ -177,7 +177,7 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
         if let Some(requests) = self.of_connection.get_mut(connection) {
             requests.push(k as u32);
         }
-        Ok(Sent::Gone)
+        Ok(Handed::Gone)
     }
 
     #[inline]

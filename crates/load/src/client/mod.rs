@@ -75,7 +75,7 @@ pub trait Client {
     ///
     /// # Errors
     /// [`NotSent`]; the request keeps its number all the same.
-    fn send(&mut self, what: Planned) -> Result<Sent, NotSent>;
+    fn send(&mut self, what: Planned) -> Result<Handed, NotSent>;
 
     /// Sends the next of the requests that wait for their connections, if it may go now, and says what became of
     /// it. Called after each look that found something, until it returns `None`. `wanted` says whether the
@@ -117,7 +117,7 @@ pub trait Client {
 
 /// What became of a request that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum Handed {
     /// The kernel has it.
     Gone,
     /// It waits in the client until its connection is free or open again: see [`Client::send_waiting`].

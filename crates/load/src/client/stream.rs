@@ -10,7 +10,7 @@ use super::keys::{note, unsent};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Draw, Habits, Keys, Place, Received, Released, Sending, Sent, Traits};
+use super::{Client, Draw, Habits, Handed, Keys, Place, Received, Released, Sending, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -498,7 +498,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Sent, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
         let k = self.sent;
         let request = Request {
             number: self.base + k as u64,
@@ -509,7 +509,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
             let place = self.place_for(k);
             let queue =
                 match place.map(|connection| (connection, self.hand_over(connection, request))) {
-                    Ok((_, Ok(()))) => return Ok(Sent::Gone),
+                    Ok((_, Ok(()))) => return Ok(Handed::Gone),
                     Ok((_, Err(NotTaken::Full))) => return Err(NotSent::Failed),
                     // its own connection will be opened again; in a pool there may be another one
                     Ok((connection, Err(NotTaken::Ended))) if !self.may_change => connection,
@@ -518,7 +518,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
                 };
             if self.may_wait_in(queue) {
                 self.waiting.push(queue, request);
-                return Ok(Sent::Waits);
+                return Ok(Handed::Waits);
             }
             break;
         }

@@ -9,7 +9,7 @@ use super::cpu::CpuUse;
 use super::waiting::{Naps, Waiting};
 use super::waits::{Wait, Waits};
 use super::{HOOK_GUARD, Hooks, Progress, Record};
-use crate::client::{Client, Received, Released, Sent};
+use crate::client::{Client, Handed, Received, Released};
 use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;
 
@@ -140,8 +140,8 @@ impl<'a, C: Client> Session<'a, C> {
         let what = self.record.send(k, at);
         let sent = self.client.send(what);
         match sent {
-            Ok(Sent::Gone) => self.outstanding += 1,
-            Ok(Sent::Waits) => {
+            Ok(Handed::Gone) => self.outstanding += 1,
+            Ok(Handed::Waits) => {
                 self.outstanding += 1;
                 self.record.waits(k);
             }
