@@ -1,6 +1,8 @@
 //! The result on one screen: what to believe, how far from the ideal, why, what would help, what next.
 
-use taillab_model::explanation::{Cause, CauseShare, Explanation, Finding, Prediction};
+use taillab_model::explanation::{
+    Cause, CauseShare, Explanation, Finding, PredictedPoint, Prediction,
+};
 
 use super::page::{Page, RESERVATIONS};
 use crate::causes::wholes_table;
@@ -36,6 +38,9 @@ const CAUSES: usize = 3;
 const FINDINGS: usize = 2;
 /// A forecast that leaves more than this of the percentile is not worth a line.
 const WORTH_TRYING: f64 = 0.95;
+
+/// It is recommended for what it does from this percentile on.
+const LEAST_TAIL: f64 = 0.99;
 
 /// Lines of a screen.
 const LINES: usize = 45;
@@ -220,12 +225,15 @@ fn is_of_chance(finding: &&Finding) -> bool {
 
 /// The best forecast of a change that somebody can make, if it is worth making.
 fn best(predictions: &[Prediction]) -> Option<&Prediction> {
+    let is_surely_better =
+        |point: &PredictedPoint| point.hi_ns.is_none_or(|hi| hi < point.measured_ns);
     let worth = |prediction: &&Prediction| {
-        let far = prediction.points.last();
+        // a percentile that the replay knows only from below says nothing against the one before it
+        let mut tail = prediction.points.iter().rev();
+        let is_only = prediction.points.len() == 1;
+        let far = tail.find(|point| is_surely_better(point) && (is_only || point.q >= LEAST_TAIL));
         far.is_some_and(|far| {
-            let now = far.measured_ns.get() as f64;
-            far.predicted_ns.get() as f64 <= WORTH_TRYING * now
-                && far.hi_ns.is_none_or(|hi| hi < far.measured_ns)
+            far.predicted_ns.get() as f64 <= WORTH_TRYING * far.measured_ns.get() as f64
         })
     };
     let mut changes = predictions.iter().filter(worth);
