@@ -53,7 +53,7 @@ impl MemoryCap {
 impl Drop for MemoryCap {
     fn drop(&mut self) {
         // back to what it was, which the kernel allows
-        let _ = setrlimit(Resource::Data, self.before.clone());
+        let _ = setrlimit(Resource::Data, self.before);
         // SAFETY: `handler` is what the kernel had for this signal before; the other pointer may be null.
         unsafe { libc::sigaction(libc::SIGABRT, &raw const self.handler, std::ptr::null_mut()) };
     }

@@ -57,30 +57,45 @@ impl Plan {
     /// What it changes, process by process and then of the machine, in the order of the changes:
     /// `nginx (pid 71), 3 threads: sched_setattr → "fifo priority=49"`.
     pub fn by_process(&self, roots: &Roots) -> Vec<String> {
-        let mut counted: Vec<((Option<u32>, String, &str), usize)> = Vec::new();
+        /// Equal changes of one process.
+        struct ProcessLine<'c> {
+            process: Option<u32>,
+            what: String,
+            new: &'c str,
+            threads: usize,
+        }
+        let mut lines: Vec<ProcessLine<'_>> = Vec::new();
         for change in self.changes() {
             let thread = change.setting.thread().map(|thread| thread.pid);
             let process = thread.map(|thread| {
                 let of = status(roots, thread, "Tgid").and_then(|of| of.parse().ok());
                 of.unwrap_or(thread)
             });
-            let key = (process, change.setting.what(), change.new.as_str());
-            match counted.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, count)) => *count += 1,
-                None => counted.push((key, 1)),
+            let (what, new) = (change.setting.what(), change.new.as_str());
+            let is_it = |line: &&mut ProcessLine<'_>| {
+                (line.process, line.what.as_str(), line.new) == (process, what.as_str(), new)
+            };
+            match lines.iter_mut().find(is_it) {
+                Some(line) => line.threads += 1,
+                None => lines.push(ProcessLine {
+                    process,
+                    what,
+                    new,
+                    threads: 1,
+                }),
             }
         }
-        let line = |((process, what, new), count): ((Option<u32>, String, &str), usize)| {
-            let of = process.map_or_else(String::new, |pid| {
-                let threads = match count {
+        let text = |line: &ProcessLine<'_>| {
+            let of = line.process.map_or_else(String::new, |pid| {
+                let threads = match line.threads {
                     1 => String::new(),
                     n => format!(", {n} threads"),
                 };
                 format!("{} (pid {pid}){threads}: ", comm(roots, pid))
             });
-            format!("{of}{what} → \"{new}\"")
+            format!("{of}{} → \"{}\"", line.what, line.new)
         };
-        counted.into_iter().map(line).collect()
+        lines.iter().map(text).collect()
     }
 
     fn proposals(&self) -> impl Iterator<Item = &Proposal> {
