@@ -466,7 +466,7 @@ fn responses_that_nobody_can_match_count() {
         ..Server::default()
     };
     let (mut matched, timeline) = server.record();
-    let kept = |place: usize| place % 10 == 0;
+    let kept = |place: usize| place.is_multiple_of(10);
     let all = 0..matched.requests.len();
     matched.ambiguous = (all.clone().filter(|place| !kept(*place)))
         .map(|place| matched.requests.t6(place))
