@@ -124,7 +124,7 @@ pub struct ClientArgs {
     /// client, which deals requests out evenly
     #[arg(long, value_name = "KIND", default_value = "independent")]
     pub clients: ClientKind,
-    /// Connections, divided among the threads [default: HTTP and Redis 256, else 16; at least one for each thread]
+    /// Connections, divided among the threads [default: HTTP and Redis 128, else 16; at least one for each thread]
     #[arg(short, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
     pub connections: Option<NonZeroUsize>,
     /// The most requests under way on a TCP or Unix connection at once, 0 for no limit: others wait in the client for

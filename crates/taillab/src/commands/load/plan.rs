@@ -28,9 +28,11 @@ const FLOOR: Nanos = Nanos::from_secs(3);
 const MOST_PER_S: f64 = 100e6;
 /// Connections of clients that pipeline, and sockets of those over UDP: none waits for its connection.
 const PIPELINED_CONNECTIONS: usize = 16;
-/// Connections of clients that send one request at a time. While fewer than 2.5 requests are in the server on
-/// average, fewer than 1 % wait for their connection; servers with their usual settings take so many.
-const CONNECTIONS: usize = 256;
+/// Connections of clients that send one request at a time. While fewer than 1.3 requests are in the server on
+/// average, fewer than 1 % wait for their connection; where more do, a warning says how many connections are enough.
+/// Servers with small limits take so many: nginx closes idle connections when few of its `worker_connections` are
+/// left, and Apache's usual limit is 150.
+const CONNECTIONS: usize = 128;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
