@@ -248,7 +248,16 @@ impl Drop for UnfinishedFile {
 /// [`UserFileError`].
 pub fn create_named(path: &Path) -> Result<File, UserFileError> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let folder = UserFolder::open(above.unwrap_or(Path::new(".")).to_owned(), None)?;
+    let folder = UserFolder::open(above.unwrap_or(Path::new(".")).to_owned(), None);
+    let folder = folder.map_err(|error| match error {
+        // the user has named the file
+        UserFileError::Unwritable { source, remedy, .. } => UserFileError::Unwritable {
+            path: path.into(),
+            source,
+            remedy,
+        },
+        error => error,
+    })?;
     let Some(name) = path.file_name() else {
         let error = rustix::io::Errno::ISDIR.into();
         return Err(unwritable(path, error, &folder.invoker));
@@ -349,7 +358,7 @@ mod tests {
         assert!(said.to_string().contains("free some space"), "{said}");
         let missing = write_named(&place.path().join("no/such"), b"mine").unwrap_err();
         assert!(
-            missing.to_string().contains("no: No such file"),
+            missing.to_string().contains("no/such: No such file"),
             "{missing}"
         );
     }

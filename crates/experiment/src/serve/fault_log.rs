@@ -21,8 +21,14 @@ impl FaultLog {
     /// # Errors
     /// Where it cannot be written.
     pub fn create(path: PathBuf) -> Result<Self, Failure> {
-        let file = user_files::create_named(&path).map_err(host)?;
-        Ok(Self { path, file })
+        match user_files::create_named(&path) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => {
+                let failure = host(error);
+                let message = format!("{failure} (--fault-log)");
+                Err(Failure::new(failure.exit, message))
+            }
+        }
     }
 
     /// Writes the faults into it.
