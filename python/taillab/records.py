@@ -1258,7 +1258,9 @@ class ModelFit(Record):
     """How well the replayed queue reproduces what was measured."""
 
     good: bool
-    """The fit is good enough for forecasts of all points."""
+    """The fit is as good as that of a queue which is known (`good_fit_error`) at all points. Otherwise the
+    intervals of the forecasts are wider by the error.
+    """
     largest_borne: float
     """The largest error at which a percentile has forecasts (`MOST_FIT_ERROR`)."""
     largest_error: float

@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn each_attempt_and_each_verdict_is_shown() {
         let kinds = vec![
-            kind(CauseKind::Order, Cause::Order, 980),
+            kind(CauseKind::Order, Cause::OwnThreads, 980),
             kind(CauseKind::Imbalance, Cause::Wakeup, 900),
             KindResult {
                 kind: "idle".to_owned(),
@@ -297,7 +297,7 @@ mod tests {
         let shown = text(&BenchResult::new(kinds, false));
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[0], "order: pass");
-        assert_eq!(lines[1], "  order: to be charged to order");
+        assert_eq!(lines[1], "  order: to be charged to own_threads");
         assert!(shown.contains("1.00 ms → 980 µs, 1.00 ms"), "{shown}");
         assert!(shown.contains("(*contaminated by the machine: 0 %)"));
         assert!(shown.contains("  charge 0.98 (0.98 to 0.98); 1.00 ± 0.10 wanted: pass"));
@@ -340,7 +340,7 @@ mod tests {
         let criteria = &mut wide.measured.as_mut().unwrap().criteria;
         let charge = criteria.iter_mut().find(|it| it.what == "charge").unwrap();
         (charge.value, charge.lo, charge.hi) = (Some(-12.345), Some(-12_345.6), Some(9_876.5));
-        let narrow = kind(CauseKind::Order, Cause::Order, 980);
+        let narrow = kind(CauseKind::Order, Cause::OwnThreads, 980);
         let shown = table(&[wide, narrow]);
         let lines: Vec<Vec<char>> = (shown.trim_matches('\n').lines())
             .map(|line| line.chars().collect())
