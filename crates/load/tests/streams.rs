@@ -251,6 +251,8 @@ fn a_server_that_answers_one_request_per_read_loses_none() {
     let server = Server::start(|_, mut stream| {
         let mut bytes = [0; 64 * BYTES];
         while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            // so that the schedule is denser than the server
+            std::thread::sleep(Duration::from_millis(1));
             let first = &bytes[..read.min(BYTES)];
             if stream.write_all(first).is_err() {
                 return;
@@ -266,7 +268,6 @@ fn a_server_that_answers_one_request_per_read_loses_none() {
         let mut client = client(&server.endpoint(), 2).with(habits);
         let result = run(&mut client, PATIENT, &mut NoHooks);
         all_done(&result);
-        // the schedule is denser than the server
         assert!(result.record.iter().any(|entry| entry.waited > Nanos::ZERO));
     }
 }

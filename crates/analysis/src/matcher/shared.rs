@@ -89,6 +89,11 @@ impl Shared {
         });
     }
 
+    /// The first event; with slices, of the recording and not of the slice.
+    pub(super) const fn first(&self) -> Option<Monotonic> {
+        self.first
+    }
+
     /// Whether the recording began no longer than this before `at`.
     pub(super) fn has_begun_within(&self, length: Nanos, at: Monotonic) -> bool {
         self.first

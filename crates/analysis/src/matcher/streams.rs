@@ -42,10 +42,12 @@ enum Forgotten {
 
 impl Forgotten {
     /// Since when responses may be owed on a connection that is first seen at `at`.
-    const fn owed_since(self, at: Monotonic) -> Monotonic {
+    const fn owed_since(self, at: Monotonic, began: Monotonic) -> Monotonic {
         match self {
             Self::Idle => Monotonic::from_nanos_since_boot(0),
-            Self::None | Self::Any => at,
+            // nothing of it was seen since the recording began
+            Self::None => began,
+            Self::Any => at,
         }
     }
 }
@@ -138,7 +140,7 @@ impl Streams {
             return;
         }
         let start = key.id.wrapping_sub(bytes as u16);
-        let since = self.forgotten.owed_since(at);
+        let since = self.owed_since(client, at, shared.first());
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
@@ -333,7 +335,7 @@ impl Streams {
         let framing = shared.options.framing;
         let client = key.client();
         self.stay_within_bounds(shared);
-        let since = self.forgotten.owed_since(at);
+        let since = self.owed_since(client, at, shared.first());
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
@@ -439,6 +441,14 @@ impl Streams {
     /// How many connections are remembered.
     pub(super) fn len(&self) -> usize {
         self.by_client.len()
+    }
+
+    /// Since when a connection that is first seen now may owe responses.
+    fn owed_since(&self, client: u32, at: Monotonic, began: Option<Monotonic>) -> Monotonic {
+        match self.unseen.contains_key(&client) {
+            true => at,
+            false => self.forgotten.owed_since(at, began.unwrap_or(at)),
+        }
     }
 
     /// Settles what is open on every connection, when there are no more events.
