@@ -53,7 +53,8 @@ impl UnitCpus {
         })
     }
 
-    /// Removes the file that `set-property` has made, and its folder unless it has others.
+    /// Removes the file that `set-property` has made, and its folder unless it has others. systemd reads its files
+    /// again when somebody tells it to; if we did, it would forget what is set at run time of other units.
     fn forget(&self, roots: &Roots) -> io::Result<()> {
         for file in self.drop_ins(roots) {
             match fs::remove_file(&file) {
@@ -64,7 +65,7 @@ impl UnitCpus {
                 let _ = fs::remove_dir(folder);
             }
         }
-        self.systemctl(roots, &["daemon-reload"]).map(drop)
+        Ok(())
     }
 }
 
@@ -101,19 +102,15 @@ impl Knob for UnitCpus {
             .map_err(|error| self.refused(value, error))
     }
 
-    /// The old value is in force at once, and it comes from the unit's own files again, as it did before.
+    /// The old value is in force at once, and from the next start of systemd's on it comes from the unit's own files, as it
+    /// did before.
     fn put_back(&self, roots: &Roots, old: &str) -> Result<(), SettingError> {
         self.write(roots, old)?;
         if old.ends_with(AT_RUN_TIME) {
             return Ok(());
         }
         let forgotten = self.forget(roots);
-        forgotten.map_err(|error| self.refused(old, error))?;
-        match self.same(&self.read(roots)?, old) {
-            true => Ok(()),
-            // the files say something else by now
-            false => self.write(roots, old),
-        }
+        forgotten.map_err(|error| self.refused(old, error))
     }
 
     fn same(&self, left: &str, right: &str) -> bool {
