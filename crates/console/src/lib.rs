@@ -9,6 +9,7 @@
 )]
 
 pub mod args;
+pub mod ending;
 pub mod exit;
 pub mod fail;
 pub mod help;

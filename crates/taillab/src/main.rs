@@ -17,9 +17,7 @@ mod schemas;
 
 use std::process::ExitCode;
 
-use taillab_console::exit::Exit;
-use taillab_console::help::in_one_line;
-use taillab_console::say;
+use taillab_console::ending::{ended, refused};
 use taillab_experiment::serve;
 
 use crate::cli::Command;
@@ -43,22 +41,5 @@ fn main() -> ExitCode {
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man { directory } => commands::shell::man(&directory),
     };
-    match result {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            say::line(&format_args!("error: {failure}"));
-            failure.exit.into()
-        }
-    }
-}
-
-/// Help that was asked for, or in one line what is wrong with the command line.
-fn refused(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() {
-        say::line(&format_args!("error: {}", in_one_line(error)));
-        return Exit::Usage.into();
-    }
-    // the reader may have closed the pipe (`| head`)
-    let _ = error.print();
-    Exit::Ok.into()
+    ended(result)
 }

@@ -15,9 +15,8 @@ mod bench;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use taillab_console::exit::Exit;
-use taillab_console::help::{dressed, in_one_line};
-use taillab_console::say;
+use taillab_console::ending::{ended, refused};
+use taillab_console::help::dressed;
 use taillab_experiment::serve::{self, ServeArgs};
 
 use self::args::CausesArgs;
@@ -48,22 +47,5 @@ fn main() -> ExitCode {
         Command::Causes(args) => bench::causes(&args),
         Command::Serve(args) => serve::run(*args),
     };
-    match result {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            say::line(&format_args!("error: {failure}"));
-            failure.exit.into()
-        }
-    }
-}
-
-/// Help that was asked for, or in one line what is wrong with the command line.
-fn refused(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() {
-        say::line(&format_args!("error: {}", in_one_line(error)));
-        return Exit::Usage.into();
-    }
-    // the reader may have closed the pipe (`| head`)
-    let _ = error.print();
-    Exit::Ok.into()
+    ended(result)
 }

@@ -3,6 +3,19 @@ use crate::replay::Sharing;
 use crate::replay::agreement::{change, departures, observed};
 use crate::statistics::distribution_of;
 
+/// The forecasts for requests of 100 ns.
+fn predicted(observed: &Observed) -> Predicted {
+    let measured = observed.requests.iter();
+    let measured: Vec<Nanos> = measured.map(|job| Nanos::new(job.measured_ns)).collect();
+    let basis = Basis {
+        sojourn: &distribution_of(&measured),
+        causes: &[],
+        service_time: Nanos::new(100),
+        process: None,
+    };
+    predict(observed, &basis)
+}
+
 /// Another thread takes the CPU at times. Of the requests that it delays most, one in seven took longer than
 /// that explains.
 #[test]
@@ -20,17 +33,7 @@ fn a_percentile_that_the_replay_misses_leaves_the_others_their_forecasts() {
             job.measured_ns *= if delayed % 7 == 0 { 2 } else { 1 };
         }
     }
-    let measured = observed
-        .requests
-        .iter()
-        .map(|job| Nanos::new(job.measured_ns));
-    let basis = Basis {
-        sojourn: &distribution_of(&measured.collect::<Vec<_>>()),
-        causes: &[],
-        service_time: Nanos::new(100),
-        process: None,
-    };
-    let predicted = predict(&observed, &basis);
+    let predicted = predicted(&observed);
     let fit = predicted.model_fit.unwrap();
     assert!(!fit.good && fit.bears(0.5) && fit.bears(0.99), "{fit:?}");
     let mut forecasts = predicted.predictions.iter();
@@ -59,17 +62,7 @@ fn a_replay_that_is_a_little_off_has_wider_intervals() {
         job.block = (place / 625) as u8;
     }
     observed.blocks = 32;
-    let measured = observed
-        .requests
-        .iter()
-        .map(|job| Nanos::new(job.measured_ns));
-    let basis = Basis {
-        sojourn: &distribution_of(&measured.collect::<Vec<_>>()),
-        causes: &[],
-        service_time: Nanos::new(100),
-        process: None,
-    };
-    let predicted = predict(&observed, &basis);
+    let predicted = predicted(&observed);
     let fit = predicted.model_fit.unwrap();
     assert!(!fit.good && fit.largest_error > 0.09, "{fit:?}");
     let mut forecasts = predicted.predictions.iter();
