@@ -2,6 +2,9 @@
 //!
 //! What this crate makes is tied to descriptors or to the kernel's death signal, so it disappears with
 //! our process; the [`journal`] lists the rest.
+//!
+//! `unsafe` is needed for namespaces, death signals, children without privileges, the cap on memory, trials of
+//! hooks, scheduling, the time stamp counter, drivers and bpf(2).
 
 pub mod activity;
 mod apart;
