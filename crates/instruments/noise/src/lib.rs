@@ -8,7 +8,7 @@
 //!
 //! The same loop also runs in the kernel, as an eBPF program (`probe/src/bpf/noise.bpf.c`), with interrupts on or off.
 //! What it loses with interrupts off comes from below this kernel, and the other loops on its CPU lose that much too
-//! (`command::below`).
+//! (`command::below_kernel`).
 
 #![allow(
     unreachable_pub,

@@ -7,8 +7,8 @@ mod live;
 mod probing;
 mod record;
 mod recorder;
+mod totals;
 mod trials;
-mod whole;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
