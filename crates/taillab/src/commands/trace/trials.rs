@@ -82,7 +82,7 @@ impl Trials<'_> {
     }
 
     fn all(&mut self, report: &Report, context: &RecordingContext) -> Result<Tried, Failure> {
-        let probe = probing::load(self.args, &self.found.server, &self.watched)?;
+        let probe = probing::load(self.args, &self.found, &self.watched)?;
         let setting = fix::Setting {
             report,
             context,
