@@ -8,6 +8,8 @@
 //! Only this crate needs clang, and only with the feature `bpf` (the default).
 //! Without it the interface is the same, and [`Probe::load`] returns
 //! [`ProbeError::NotBuilt`].
+//!
+//! `unsafe` is needed for rings in shared memory, and for loading and attaching programs.
 
 mod disturbances;
 mod error;

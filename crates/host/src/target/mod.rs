@@ -8,8 +8,8 @@
 mod cgroup;
 mod command;
 mod error;
+mod processes;
 mod sockets;
-mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,12 +27,12 @@ pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::WantedServer;
+pub use self::processes::{ensure_one_server, whole_server};
 pub use self::sockets::Endpoint;
 use self::sockets::{
     WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
     waiting,
 };
-pub use self::whole::{ensure_one_server, whole_server};
 pub use taillab_model::Transport;
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).

@@ -10,15 +10,16 @@ use taillab_host::{CpuSet, Roots};
 use taillab_model::MiddleStamps;
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
-use super::framing::Identification;
+use super::find::Found;
 use crate::cli::TraceArgs;
 
 /// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;
 
 /// Loads the probe; nothing is attached yet.
-pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe, Failure> {
-    let known = Identification::of(server, args.server.protocol);
+pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, Failure> {
+    let server = &found.server;
+    let payload_bytes = found.identification.payload_bytes;
     let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
         transport: server.endpoint.transport,
@@ -27,8 +28,8 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
         server_cpus: cpu_numbers(watched),
         generator_cpus: Vec::new(),
         stamps: args.recording.stamps,
-        disturbances: disturbances(args, known.payload_bytes)?,
-        payload_bytes: known.payload_bytes,
+        disturbances: disturbances(args, payload_bytes)?,
+        payload_bytes,
         ring_bytes_per_cpu: args
             .recording
             .ring_bytes
