@@ -1,0 +1,170 @@
+"""From the records of each client to those of all: histograms are added, requests are put on one clock.
+
+A percentile of all is never a mean of percentiles: it comes from the sum of the histograms.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from taillab.cluster.clocks import HostClock
+from taillab.histogram import Histogram
+
+if TYPE_CHECKING:
+    import pyarrow
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+# of the normal distribution: 95 %
+_Z = 1.959964
+_ROWS_AT_ONCE = 1 << 16
+# the gaps that are compared with a Poisson process, and the limit of the test at 1 %
+_MOST_GAPS = 200_000
+_KOLMOGOROV_1_PERCENT = 1.628
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one client measured: its histogram, and the distribution of `--json` of the same times."""
+
+    histogram: Histogram
+    distribution: dict[str, Any]
+
+
+def together(parts: Sequence[Part]) -> tuple[Histogram, dict[str, Any]]:
+    """The sum of the histograms, and the distribution of all requests, in the shape of `--json`.
+
+    Count, mean, minimum and maximum are exact. A quantile is that of the sum, to three digits. Its interval is at
+    least that of its count, and as wide as that of a usual client: all clients saw the same server at the same time,
+    so that more of them do not make the fluctuations of its queue better known.
+    """
+    whole = sum((part.histogram for part in parts), Histogram(()))
+    counts = [int(part.distribution["count"]) for part in parts]
+    full = [part.distribution for part, count in zip(parts, counts, strict=True) if count]
+    mean = sum(each["mean"] * each["count"] for each in full) / sum(counts) if full else None
+    return whole, {
+        "unit": "ns",
+        "count": sum(counts),
+        "mean": mean,
+        "min": min((each["min"] for each in full), default=None),
+        "max": max((each["max"] for each in full), default=None),
+        "quantiles": _quantiles(whole, parts),
+    }
+
+
+def _quantiles(whole: Histogram, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    up_to = list(accumulate(bucket.count for bucket in whole.buckets))
+    total, found, wider = whole.count, [], 1.0
+    for q in QUANTILES:
+        if total * (1 - q) < 1:
+            found.append({"q": q, "value": None, "lo": None, "hi": None})
+            continue
+        by_count = _Z * math.sqrt(q * (1 - q) / total)
+        of_clients = [width for part in parts if (width := _half_width(part, q)) is not None]
+        if of_clients:
+            # kept for higher quantiles, which only all clients together support
+            wider = max(1.0, median(of_clients) / by_count)
+        half = by_count * wider
+        low, high = max(1, math.floor((q - half) * total)), math.ceil((q + half) * total)
+        found.append(
+            {
+                "q": q,
+                "value": whole.quantile(q),
+                "lo": whole.buckets[_place(up_to, low)].low_ns,
+                "hi": whole.buckets[_place(up_to, high)].high_ns if high <= total else None,
+            }
+        )
+    return found
+
+
+def _place(up_to: list[int], rank: int) -> int:
+    """The bucket of the observation with this rank, from 1."""
+    return bisect_right(up_to, rank - 1)
+
+
+def _half_width(part: Part, q: float) -> float | None:
+    """Half of what a client's interval of a quantile spans, as a share of its requests."""
+    quantiles = part.distribution["quantiles"]
+    known = next((each for each in quantiles if abs(each["q"] - q) < 1e-9), None)
+    if known is None or known.get("lo") is None or known.get("hi") is None or not part.histogram.count:
+        return None
+    within = [bucket.count for bucket in part.histogram.buckets if known["lo"] <= bucket.high_ns and bucket.low_ns <= known["hi"]]
+    return sum(within) / part.histogram.count / 2
+
+
+@dataclass(frozen=True)
+class Records:
+    """The requests of one client, in its clock."""
+
+    client: int
+    path: Path
+    clock: HostClock
+
+
+def write_requests(records: Iterable[Records], out: Path) -> int:
+    """Writes the requests of all clients as one file, their instants on our clock, with a column `client`.
+
+    A request is (client, thread, connection, intended). Memory does not grow with their number. Returns it.
+    """
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    writer, rows = None, 0
+    try:
+        for each in records:
+            with parquet.ParquetFile(each.path) as file:
+                for batch in file.iter_batches(_ROWS_AT_ONCE):
+                    table = on_our_clock(pyarrow.Table.from_batches([batch]), each.clock)
+                    number = pyarrow.nulls(len(table), pyarrow.int32()).fill_null(each.client)
+                    table = table.append_column("client", number)
+                    writer = writer or parquet.ParquetWriter(out, table.schema, compression="snappy")
+                    writer.write_table(table.cast(writer.schema))
+                    rows += len(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def on_our_clock(table: pyarrow.Table, clock: HostClock) -> pyarrow.Table:
+    """A table of requests whose instants, which name their clock, are moved from the host's clock to ours."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    first, drift = clock.offsets[0], clock.drift
+    there = first.at_ns + round(first.value_ns)
+    for place, field in enumerate(table.schema):
+        if b"clock" not in (field.metadata or {}):
+            continue
+        since = pc.subtract(table[field.name], there)
+        bent = pc.cast(pc.round(pc.multiply(pc.cast(since, pyarrow.float64()), -drift / (1 + drift))), pyarrow.int64())
+        ours = pc.add(pc.add(since, bent), first.at_ns)
+        named = field.with_metadata({**field.metadata, b"clock": b"CLOCK_MONOTONIC of the first rank's host, since boot"})
+        table = table.set_column(place, named, ours)
+    return table
+
+
+def superposition(instants_ns: Sequence[int], rate_per_s: float) -> dict[str, Any]:
+    """Whether arrivals are a Poisson process of this rate: their number, the coefficient of variation of their gaps,
+    and the distance of Kolmogorov and Smirnov between the gaps and the exponential distribution, with its limit.
+    """
+    times = sorted(instants_ns)[: _MOST_GAPS + 1]
+    gaps = sorted(after - before for before, after in zip(times, times[1:], strict=False))
+    n = len(gaps)
+    if n < 2:
+        return {"arrivals": len(times), "cv": None, "ks_d": None, "ks_critical": None, "poisson": None}
+    mean = sum(gaps) / n
+    variance = sum((gap - mean) ** 2 for gap in gaps) / (n - 1)
+    distance = 0.0
+    for place, gap in enumerate(gaps):
+        share = 1 - math.exp(-gap * rate_per_s / 1e9)
+        distance = max(distance, share - place / n, (place + 1) / n - share)
+    critical = _KOLMOGOROV_1_PERCENT / math.sqrt(n)
+    cv = math.sqrt(variance) / mean if mean else None
+    return {"arrivals": len(times), "cv": cv, "ks_d": distance, "ks_critical": critical, "poisson": distance <= critical}
