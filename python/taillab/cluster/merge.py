@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from taillab.cluster.clocks import HostClock
-from taillab.histogram import Histogram
+from taillab.histogram import Bucket, Histogram
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,39 +37,54 @@ class Part:
     distribution: dict[str, Any]
 
 
-def together(parts: Sequence[Part]) -> tuple[Histogram, dict[str, Any]]:
+def together(parts: Iterable[Part]) -> tuple[Histogram, dict[str, Any]]:
     """The sum of the histograms, and the distribution of all requests, in the shape of `--json`.
 
     Count, mean, minimum and maximum are exact. A quantile is that of the sum, to three digits. Its interval is at
     least that of its count, and as wide as that of a usual client: all clients saw the same server at the same time,
-    so that more of them do not make the fluctuations of its queue better known.
+    so that more of them do not make the fluctuations of its queue better known. One client is in memory at a time.
     """
-    whole = sum((part.histogram for part in parts), Histogram(()))
-    counts = [int(part.distribution["count"]) for part in parts]
-    full = [part.distribution for part, count in zip(parts, counts, strict=True) if count]
-    mean = sum(each["mean"] * each["count"] for each in full) / sum(counts) if full else None
+    counts: dict[tuple[int, int], int] = {}
+    widths: dict[float, list[float]] = {q: [] for q in QUANTILES}
+    total, weighted, least, most = 0, 0.0, None, None
+    for part in parts:
+        for bucket in part.histogram.buckets:
+            ends = (bucket.low_ns, bucket.high_ns)
+            counts[ends] = counts.get(ends, 0) + bucket.count
+        for q in QUANTILES:
+            width = _half_width(part, q)
+            if width is not None:
+                widths[q].append(width)
+        found = part.distribution
+        if found["count"]:
+            total += found["count"]
+            weighted += found["mean"] * found["count"]
+            least = found["min"] if least is None else min(least, found["min"])
+            most = found["max"] if most is None else max(most, found["max"])
+    whole = Histogram(tuple(Bucket(*ends, counts[ends]) for ends in sorted(counts)))
     return whole, {
         "unit": "ns",
-        "count": sum(counts),
-        "mean": mean,
-        "min": min((each["min"] for each in full), default=None),
-        "max": max((each["max"] for each in full), default=None),
-        "quantiles": _quantiles(whole, parts),
+        "count": total,
+        "mean": weighted / total if total else None,
+        "min": least,
+        "max": most,
+        "quantiles": _quantiles(whole, widths),
     }
 
 
-def _quantiles(whole: Histogram, parts: Sequence[Part]) -> list[dict[str, Any]]:
+def _quantiles(whole: Histogram, widths: dict[float, list[float]]) -> list[dict[str, Any]]:
+    """Each quantile that the sum supports; `widths` has half the width of each client's interval, as a share."""
     up_to = list(accumulate(bucket.count for bucket in whole.buckets))
     total, found, wider = whole.count, [], 1.0
     for q in QUANTILES:
-        if total * (1 - q) < 1:
+        # the ranks are whole numbers: 1000 · (1 − 0.999) must not be less than 1
+        if total * (1 - q) < 1 - 1e-9:
             found.append({"q": q, "value": None, "lo": None, "hi": None})
             continue
         by_count = _Z * math.sqrt(q * (1 - q) / total)
-        of_clients = [width for part in parts if (width := _half_width(part, q)) is not None]
-        if of_clients:
+        if widths[q]:
             # kept for higher quantiles, which only all clients together support
-            wider = max(1.0, median(of_clients) / by_count)
+            wider = max(1.0, median(widths[q]) / by_count)
         half = by_count * wider
         low, high = max(1, math.floor((q - half) * total)), math.ceil((q + half) * total)
         found.append(
@@ -148,6 +163,21 @@ def on_our_clock(table: pyarrow.Table, clock: HostClock) -> pyarrow.Table:
         named = field.with_metadata({**field.metadata, b"clock": b"CLOCK_MONOTONIC of the first rank's host, since boot"})
         table = table.set_column(place, named, ours)
     return table
+
+
+def instants(path: Path, column: str, first_ns: int, last_ns: int, rate_per_s: float) -> list[int]:
+    """The instants of a column from `first_ns` on and before `last_ns`: about as many as `superposition` looks at."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as parquet
+
+    found: list[int] = []
+    end = min(last_ns, first_ns + round(1.1 * _MOST_GAPS / rate_per_s * 1e9))
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+            values = batch[column]
+            within = pc.and_(pc.greater_equal(values, first_ns), pc.less(values, end))
+            found += values.filter(within).to_pylist()
+    return found
 
 
 def superposition(instants_ns: Sequence[int], rate_per_s: float) -> dict[str, Any]:

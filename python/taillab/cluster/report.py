@@ -11,7 +11,7 @@ from typing import Any
 
 from taillab import histogram as histograms
 from taillab.cluster.master import Member
-from taillab.cluster.merge import Part, Records, superposition, together, write_requests
+from taillab.cluster.merge import Part, Records, instants, superposition, together, write_requests
 from taillab.cluster.plan import Load
 from taillab.histogram import Histogram
 
@@ -35,8 +35,7 @@ class Experiment:
 def conclude(experiment: Experiment, clients: list[Member], server: Member | None, out: Path) -> dict[str, Any]:
     """Merges what is in `out`, writes `cluster.json` and the requests of all, and returns the result."""
     rows = [_client(experiment, member) for member in clients]
-    parts = [part for member in clients if (part := _part(member)) is not None]
-    _, distribution = together(parts)
+    _, distribution = together(part for member in clients if (part := _part(member)) is not None)
     merged = _requests(clients, out) if not experiment.interrupted else 0
     measured = [row for row in rows if row["requests"] is not None]
     result = {
@@ -138,25 +137,21 @@ def _requests(clients: list[Member], out: Path) -> int:
 
 def _arrivals(experiment: Experiment, clients: list[Member], server: Member | None, out: Path | None) -> dict[str, Any] | None:
     """The superposition of all clients: at T1 where the server's host was traced, else as they sent it."""
-    import pyarrow.parquet as parquet
-
     load = experiment.load
     if load.arrivals != "poisson" or load.rate_per_s is None:
         return None
     first, last = experiment.at_ns + load.warmup_ns, experiment.at_ns + load.length_ns
-    traced = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
-    if traced is not None and traced.is_file() and server is not None:
-        clock, seen_at, column = server.clock(), "T1", "t1"
-        times = [clock.to_ours(at) for at in parquet.read_table(traced, columns=[column])[column].to_pylist() if at is not None]
-    elif out is not None:
-        seen_at = "the clients' sends"
-        times = parquet.read_table(out / "requests.parquet", columns=["sent"])["sent"].to_pylist()
-    else:
-        return None
     sending = sum(member.has_result for member in clients)
     rate = load.rate_per_s * (sending / len(clients) if any(member.is_lost for member in clients) else 1)
-    within = [at for at in times if first <= at < last]
-    return {"seen_at": seen_at, "rate_per_s": rate, **superposition(within, rate)}
+    traced = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
+    if rate > 0 and traced is not None and traced.is_file() and server is not None:
+        seen_at, offset = "T1", round(server.clock().offset_ns(first))
+        times = instants(traced, "t1", first + offset, last + offset, rate)
+    elif rate > 0 and out is not None:
+        seen_at, times = "the clients' sends", instants(out / "requests.parquet", "sent", first, last, rate)
+    else:
+        return None
+    return {"seen_at": seen_at, "rate_per_s": rate, **superposition(times, rate)}
 
 
 def _server(server: Member | None) -> dict[str, Any] | None:

@@ -27,6 +27,9 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         None => Mode::PingPong,
     };
     let lengths = (work.warmup, work.duration);
+    if let Some(appointment) = context.appointment {
+        appointment.wait(Nanos::ZERO, context.interrupt)?;
+    }
     let found = PeakFound::measure(&mut context.session, plan, work, lengths)?;
     let floor = floor::against_responder(&context, |session, length, responder| {
         let found = PeakFound::measure(session, plan, work, (FLOOR_WARM_UP, length))?;

@@ -5,9 +5,10 @@ use taillab_console::say::Say;
 use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
 use taillab_load::target::{Host, Place};
-use taillab_load::{Endpoint, StopReason};
-use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
+use taillab_load::{Endpoint, FleetRun, StopReason};
+use taillab_model::load_result::{Capacity, CommonStart, Generator, LoadReport, Mode};
 
+use super::appointment::Appointment;
 use super::plan::LoadPlan;
 use super::session::Session;
 
@@ -19,6 +20,8 @@ pub struct Context<'a> {
     pub say: Say,
     /// Measured where the load is a share of it.
     pub capacity: Option<Capacity>,
+    /// When this client of several begins.
+    pub appointment: Option<&'a Appointment>,
 }
 
 impl Context<'_> {
@@ -65,6 +68,16 @@ impl Context<'_> {
         })
     }
 
+    /// When this client of several began, and how late it sent its first request.
+    pub fn started(&self, run: &FleetRun) -> Option<CommonStart> {
+        let first = run.iter().next();
+        let late = first.map(|first| first.times.sent.saturating_since(first.times.intended));
+        self.appointment.map(|appointment| CommonStart {
+            first_send_late_ns: late,
+            ..appointment.start()
+        })
+    }
+
     /// The generator as it was set up; the caller adds what it measured.
     pub fn generator(&self, mode: Mode) -> Generator {
         let client = &self.plan.client;
@@ -81,6 +94,7 @@ impl Context<'_> {
             threads: u32::try_from(client.threads()).unwrap_or(u32::MAX),
             kept_awake: client.keep_awake,
             capacity: self.capacity,
+            start: self.appointment.map(Appointment::start),
             wrong_answer: self.wrong_answer(),
             ..Generator::default()
         }

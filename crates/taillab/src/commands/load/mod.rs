@@ -1,5 +1,7 @@
 //! `taillab load`: a server under load, seen by a client that says whether it can be believed.
 
+mod agent;
+mod appointment;
 mod closed;
 mod context;
 mod files;
@@ -23,18 +25,30 @@ use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_report::rate;
 
+use self::appointment::Appointment;
 use self::context::Context;
 use self::outputs::Wanted;
-use self::plan::Work;
+use self::plan::{LoadPlan, Work};
 use self::session::Session;
 use crate::cli::LoadArgs;
+
+pub use self::agent::run as run_agent;
 
 /// Loads the server as asked; the result is printed and saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
+    measure(args, &plan, None)
+}
+
+/// Measures what is planned, from an instant on that other clients know too, if there is one.
+fn measure(
+    args: LoadArgs,
+    plan: &LoadPlan,
+    appointment: Option<&Appointment>,
+) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common, args.limits, &plan)?;
+    let mut wanted = Wanted::new(args.output, args.common, args.limits, plan)?;
     let _awake = plan
         .client
         .keep_awake
@@ -46,11 +60,12 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let endpoint = resolve::endpoint(&plan.target.place)?;
     let session = Session::connect(endpoint, &plan.requests, &plan.client, &interrupt, say)?;
     let mut context = Context {
-        plan: &plan,
+        plan,
         session,
         interrupt: &interrupt,
         say,
         capacity: None,
+        appointment,
     };
     if plan.prefill {
         context.session.prefill()?;

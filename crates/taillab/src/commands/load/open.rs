@@ -12,6 +12,7 @@ use taillab_model::{Nanos, Objective};
 use taillab_report::load::LoadDocument;
 use taillab_report::rate;
 
+use super::appointment::Appointment;
 use super::context::Context;
 use super::find::mixed;
 use super::floor;
@@ -24,6 +25,9 @@ use super::session::{LoadMeasurement, Sending};
 pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
     let plan = context.plan;
     let planned = Planned::of(&context, work, work.levels[0], plan.seed)?;
+    if let Some(appointment) = context.appointment {
+        appointment.wait(planned.schedule.preparation(), context.interrupt)?;
+    }
     let measured = planned.measure(&mut context, &work.shape)?;
     let floor = floor::of_schedule(&context, planned.schedule, &work.shape);
     let floor_absent_because = floor.as_ref().err().cloned();
@@ -40,6 +44,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         partial: run.stopped.is_some(),
         load: Some(analysis.summary),
         generator: Generator {
+            start: context.started(&run),
             wire: analysis.wire,
             floor,
             floor_absent_because,
@@ -163,6 +168,7 @@ impl Planned {
                 shape,
                 utilization: self.utilization,
                 seed: self.seed,
+                start: context.appointment.map(Appointment::at),
             },
         )
     }
