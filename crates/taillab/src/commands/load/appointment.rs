@@ -75,9 +75,9 @@ impl Appointment {
     /// Finds the planned instant on this host's CLOCK_MONOTONIC: whatever happens to the other clock later, the
     /// start stays where it is.
     pub fn keep(planned: PlannedStart, client: u32, clients: u32) -> Result<Self, Failure> {
-        let pair = closest(|| Pair::read(planned.clock));
+        let pair = closest(|| TwoReadings::read(planned.clock));
         if planned.clock == SharedClock::Tai
-            && is_unset(pair, closest(|| Pair::read(SharedClock::Realtime)))
+            && is_unset(pair, closest(|| TwoReadings::read(SharedClock::Realtime)))
         {
             return Err(Failure::new(
                 Exit::Unsupported,
@@ -153,14 +153,14 @@ fn timespec(at: Monotonic) -> Timespec {
 
 /// A clock and CLOCK_MONOTONIC, read at nearly the same instant.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct TwoReadings {
     monotonic_ns: u64,
     other_ns: u64,
     /// The other clock was read within this of `monotonic_ns`.
     apart_ns: u64,
 }
 
-impl Pair {
+impl TwoReadings {
     fn read(clock: SharedClock) -> Self {
         let before = clock::now().nanos_since_boot();
         let other = clock.read();
@@ -175,7 +175,7 @@ impl Pair {
 }
 
 /// The pair that was read in the shortest time.
-fn closest(mut read: impl FnMut() -> Pair) -> Pair {
+fn closest(mut read: impl FnMut() -> TwoReadings) -> TwoReadings {
     let mut best = read();
     for _ in 1..READINGS {
         let next = read();
@@ -187,13 +187,13 @@ fn closest(mut read: impl FnMut() -> Pair) -> Pair {
 }
 
 /// Whether TAI is UTC, from which it has been at least 10 s ahead since 1972.
-fn is_unset(tai: Pair, utc: Pair) -> bool {
-    let since_boot = |pair: Pair| i128::from(pair.other_ns) - i128::from(pair.monotonic_ns);
+fn is_unset(tai: TwoReadings, utc: TwoReadings) -> bool {
+    let since_boot = |pair: TwoReadings| i128::from(pair.other_ns) - i128::from(pair.monotonic_ns);
     since_boot(tai) - since_boot(utc) < 1_000_000_000
 }
 
 /// The planned start by CLOCK_MONOTONIC, of which `pair` is a reading beside the plan's clock.
-fn on_monotonic(planned: PlannedStart, pair: Pair) -> Result<u64, Failure> {
+fn on_monotonic(planned: PlannedStart, pair: TwoReadings) -> Result<u64, Failure> {
     let here = i128::from(planned.at_ns) + i128::from(planned.offset_ns);
     let ahead = here - i128::from(pair.other_ns);
     let name = planned.clock.name();
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    const PAIR: Pair = Pair {
+    const READ: TwoReadings = TwoReadings {
         monotonic_ns: 50 * S,
         other_ns: 1_000 * S,
         apart_ns: 20,
@@ -237,18 +237,18 @@ mod tests {
 
     #[test]
     fn the_offset_moves_the_start_to_this_hosts_clock() {
-        assert_eq!(on_monotonic(planned(1_010 * S, 0), PAIR).unwrap(), 60 * S);
+        assert_eq!(on_monotonic(planned(1_010 * S, 0), READ).unwrap(), 60 * S);
         assert_eq!(
-            on_monotonic(planned(1_010 * S, 7), PAIR).unwrap(),
+            on_monotonic(planned(1_010 * S, 7), READ).unwrap(),
             60 * S + 7
         );
         let early = planned(990 * S, 20 * S as i64);
-        assert_eq!(on_monotonic(early, PAIR).unwrap(), 60 * S);
+        assert_eq!(on_monotonic(early, READ).unwrap(), 60 * S);
     }
 
     #[test]
     fn a_start_that_has_passed_or_never_comes_is_refused_with_the_clock_and_the_offset() {
-        let passed = on_monotonic(planned(1_010 * S, -20 * S as i64), PAIR).unwrap_err();
+        let passed = on_monotonic(planned(1_010 * S, -20 * S as i64), READ).unwrap_err();
         assert_eq!(passed.exit, Exit::Failed);
         for part in [
             "10.0 s ago",
@@ -259,7 +259,7 @@ mod tests {
             assert!(passed.message.contains(part), "{}", passed.message);
         }
         for at in [u64::MAX, 1_000 * S + 25 * 3600 * S] {
-            let far = on_monotonic(planned(at, 0), PAIR).unwrap_err();
+            let far = on_monotonic(planned(at, 0), READ).unwrap_err();
             assert_eq!(far.exit, Exit::Usage);
             assert!(far.message.contains("within 24 h"), "{}", far.message);
         }
@@ -268,27 +268,27 @@ mod tests {
     #[test]
     fn the_pair_that_was_read_in_the_shortest_time_counts() {
         let mut apart = [90, 40, 70].into_iter().chain(std::iter::repeat(50));
-        let read = || Pair {
+        let read = || TwoReadings {
             apart_ns: apart.next().unwrap(),
-            ..PAIR
+            ..READ
         };
         assert_eq!(closest(read).apart_ns, 40);
     }
 
     #[test]
     fn a_tai_that_equals_utc_was_never_set() {
-        let tai = |ahead: u64| Pair {
-            monotonic_ns: PAIR.monotonic_ns + 5_000,
-            other_ns: PAIR.other_ns + 5_000 + ahead,
-            ..PAIR
+        let tai = |ahead: u64| TwoReadings {
+            monotonic_ns: READ.monotonic_ns + 5_000,
+            other_ns: READ.other_ns + 5_000 + ahead,
+            ..READ
         };
-        assert!(is_unset(tai(0), PAIR) && !is_unset(tai(37 * S), PAIR));
+        assert!(is_unset(tai(0), READ) && !is_unset(tai(37 * S), READ));
     }
 
     /// The stated error is that of the plan and of our own reading.
     #[test]
     fn an_appointment_is_where_the_clock_says() {
-        let now = Pair::read(SharedClock::Monotonic);
+        let now = TwoReadings::read(SharedClock::Monotonic);
         let planned = PlannedStart {
             clock: SharedClock::Monotonic,
             at_ns: now.other_ns + 30 * S,
