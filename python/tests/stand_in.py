@@ -14,7 +14,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from taillab.cluster import clocks, worker
 from taillab.cluster.faults import LostRankError, SilentRankError
 
-JUMP_NS = 50_000_000
+JUMP_NS = 5_000_000_000
 PATIENCE_S = 30
 
 

@@ -190,6 +190,20 @@ def test_an_interval_is_no_narrower_than_that_of_a_usual_client():
     assert beyond[0.99999]["value"] is None and beyond[0.999]["hi"] is None
 
 
+def test_a_percentile_is_that_of_the_clients_that_did_not_spoil_it():
+    rng = random.Random(9)
+    good, late = ([round(rng.expovariate(1 / mean)) + 1 for _ in range(4_000)] for mean in (1e5, 9e5))
+    spoiled = Part(histogram.decode(hlog(late)), distribution(late), frozenset({0.9, 0.99, 0.999}))
+    whole, found = together([part(good), spoiled])
+    at = {each["q"]: each for each in found["quantiles"]}
+    assert whole.count == found["count"] == 8_000 and [at[q]["clients"] for q in (0.5, 0.9, 0.99)] == [2, 1, 1]
+    assert at[0.9]["value"] == part(good).histogram.quantile(0.9)
+    # the median is of both
+    assert at[0.5]["value"] > 1.5 * part(good).histogram.quantile(0.5)
+    nobody = {each["q"]: each for each in together([spoiled])[1]["quantiles"]}
+    assert nobody[0.99]["value"] is None and nobody[0.99]["clients"] == 0 and nobody[0.5]["value"] is not None
+
+
 def test_clients_without_requests_do_no_harm():
     nothing = Part(Histogram(()), {"count": 0, "mean": None, "min": None, "max": None, "quantiles": []})
     assert together([nothing])[1]["count"] == 0 and together([])[1]["mean"] is None

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet
+import taillab
 from stand_in import PATIENCE_S
 
 from taillab.cluster import DataSet
@@ -32,20 +33,30 @@ def ended(child):
         child.kill()
 
 
-def test_clients_under_mpirun_begin_together(prepared):  # noqa: F811
-    folder, _ = prepared
-    words = ["load", "echo+tcp://db:7", "-R", "6k", "-d", "100ms", "--warmup", "0", "--lead", "500ms", "-o", folder / "out"]
-    child = started([*words, "--", "--connections=4"], 3)
+def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
+    out = tmp_path / "out"
+    words = ["load", server, "-R", "2k", "-d", "300ms", "--warmup", "100ms", "--lead", "2s", "-o", out]
+    child = started([*words, "--", "--connections=2", "--floor=off", "--wait=hybrid"], 3)
     said, errors = ended(child)
-    assert child.returncode == 0, errors
-    found = json.loads((folder / "out" / "cluster.json").read_text())
-    assert found["requests"] == 4_000 and found["verdict"]["valid"] and not found["partial"] and "start skew" in said
-    # one machine has one clock, and its ranks must find that
-    for row in found["clients"]:
-        assert abs(row["clock"]["offset_ns"]) <= row["clock"]["error_ns"] < 1_000_000
-    assert set(pyarrow.parquet.read_table(folder / "out" / "requests.parquet")["client"].to_pylist()) == {0, 1}
-    plan = json.loads((folder / "out" / "client-1" / "plan.json").read_text())
-    assert plan["options"] == ["--connections=4"] and plan["rate_per_s"] == 3_000
+    # 4: on a busy machine a client may not believe itself
+    assert child.returncode in (0, 4), errors
+    found = json.loads((out / "cluster.json").read_text())
+    measured = [taillab.load(out / f"client-{n}") for n in range(2)]
+    loads = [each.summary.load for each in measured]
+    assert found["requests"] == sum(load.requests for load in loads) > 100 and not found["partial"]
+    assert found["response_time"]["count"] == sum(each.histogram.count for each in measured)
+    assert found["response_time"]["max"] == max(load.response_time.max for load in loads)
+    # each sends half of the rate, from a seed of its own: 300 requests expected, five standard deviations
+    assert all(abs(load.requests - 300) < 90 for load in loads) and loads[0].requests != loads[1].requests
+    for row, each in zip(found["clients"], measured, strict=True):
+        start = each.summary.generator.start
+        assert (start.client, start.clients) == (row["client"], 2)
+        # one machine has one clock, and its ranks must find that
+        assert abs(row["clock"]["offset_ns"]) <= row["clock"]["error_ns"]
+        assert abs(row["start"]["off_plan_ns"]) <= row["start"]["error_ns"] + start.error_ns
+    table = pyarrow.parquet.read_table(out / "requests.parquet")
+    assert set(table["client"].to_pylist()) == {0, 1} and len(table) == sum(len(each.requests) for each in measured)
+    assert found["start_skew"]["max_ns"] >= 0 and "start skew" in said
 
 
 def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):  # noqa: F811

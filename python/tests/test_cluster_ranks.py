@@ -6,7 +6,6 @@ import random
 import signal
 import stat
 import sys
-import threading
 import time
 
 import pyarrow.parquet
@@ -21,6 +20,7 @@ from taillab.cluster.experiment import FAILED, OK, Settings
 from taillab.cluster.faults import LostRankError, SilentRankError, UsageError, VersionsError
 from taillab.cluster.master import Master, Member, Waits
 from taillab.cluster.plan import Load
+from taillab.cluster.worker import Hello
 
 # an agent that has measured before: it waits for its start and hands over what was prepared for its client
 AGENT = """#!{python} -SE
@@ -114,14 +114,14 @@ def test_clients_with_other_clocks_begin_together_and_are_merged(prepared):
     for row, clock in zip(found["clients"], clocks, strict=True):
         # the drift runs from when the rank began, some seconds at most
         assert abs(row["clock"]["offset_ns"] - clock["offset_ns"]) <= row["clock"]["error_ns"] + 60 * S * abs(clock.get("drift", 0))
-        assert row["clock"]["error_ns"] < 5_000_000
         assert row["start"]["first_send_late_ns"] == 700 and row["floor"]["count"] == 100 and row["failures"] == []
-        # the plan's start on the client's clock, found again by the clocks before and after
-        assert abs(row["start"]["off_plan_ns"]) <= 2 * row["start"]["error_ns"] + 100_000
     assert found["start_skew"]["max_ns"] >= found["start_skew"]["median_ns"] >= 0
     table = pyarrow.parquet.read_table(folder / "out" / "requests.parquet")
     assert len(table) == 6_000 and set(table["client"].to_pylist()) == {0, 1, 2}
     plans = [json.loads((folder / "out" / f"client-{n}" / "plan.json").read_text()) for n in range(3)]
+    # where the plan had the start, by the clocks as they were known before it, and as they are known after it
+    for row, plan in zip(found["clients"], plans, strict=True):
+        assert abs(row["start"]["off_plan_ns"]) <= row["start"]["error_ns"] + plan["start"]["error_ns"] + 2
     assert [plan["rate_per_s"] for plan in plans] == [2_000.0] * 3 and len({plan["seed"] for plan in plans}) == 3
     assert "host-2" in shown[0] and "valid" in shown[0] and "start skew" in shown[0]
 
@@ -183,8 +183,14 @@ def test_a_client_that_cannot_be_believed_spoils_the_whole(prepared):
     (folder / "client-0" / "result.json").write_text(json.dumps(bad))
     clock = [Offset(0, 0.0, 10.0), Offset(S, 0.0, 10.0)]
     members = [Member(rank, f"host-{rank}", "0.1.0", clock, directory=folder / f"client-{rank - 1}") for rank in (1, 2)]
+    late = result_of(records[1])
+    late["verdict"]["claims"] = [{"claim": "p50", "valid": True}, {"claim": "p99", "valid": False, "because": ["late_client"]}]
+    late["verdict"]["claims"].append({"claim": "p99.9", "valid": False, "because": ["unsupported_percentile"]})
+    (folder / "client-1" / "result.json").write_text(json.dumps(late))
     verdict = report.conclude(report.Experiment("load", load(), 0, "0.1.0"), members, None, folder)["verdict"]
     assert not verdict["valid"] and verdict["reasons"] == [{"key": "no_answers", "text": "client 0 on host-1: no request was answered"}]
+    spoiled = [each["text"] for each in verdict["warnings"] if each["key"] == "client_spoiled"]
+    assert spoiled == ["client 1 on host-2 is left out of p99: late_client; see its report"]
 
 
 def test_hosts_with_different_versions_end_before_anything_is_sent(prepared, tmp_path):
@@ -230,15 +236,36 @@ def test_without_the_first_rank_the_others_end_and_say_why(prepared):
 
 def test_ctrl_c_keeps_what_the_clients_hand_over(prepared, monkeypatch):
     folder, _ = prepared
-    monkeypatch.setattr("taillab.cluster.master._AFTER_S", 0.0)
-    main = threading.main_thread()
     with ranks(folder, [{}, {}]) as (link, _):
-        timer = threading.Timer(1.5, lambda: signal.pthread_kill(main.ident, signal.SIGINT))
-        timer.start()
-        # the first rank sleeps for longer than its clients measure
-        code = experiment.load(link, load(duration_ns=30 * S), settings(folder, [], waits=Waits(5.0, 0.3)))
-        timer.join()
-    assert code == experiment.INTERRUPTED and result(folder)["response_time"]["count"] == 4_000
+
+        def interrupted(seconds):
+            """Ctrl-C while the first rank sleeps for longer than its clients measure."""
+            if seconds > 5:
+                assert all(connection.poll(PATIENCE_S) for connection in link._connections.values())
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("taillab.cluster.master.time.sleep", interrupted)
+        code = experiment.load(link, load(duration_ns=60 * S), settings(folder, []))
+    found = result(folder)
+    assert code == experiment.INTERRUPTED and found["response_time"]["count"] == 4_000 and found["partial"]
+    assert "Ctrl-C" in found["verdict"]["warnings"][-1]["text"]
+
+
+def test_questions_for_the_time_may_be_broken_off(prepared):
+    folder, _ = prepared
+    with ranks(folder, [{}]) as (link, processes):
+        master = Master(link, Waits(20, 0.3), lambda _: None)
+        master.greet("0.1.0")
+        samples = master._samples(master.members[0])
+        master._ask(master.members[0], "clock", 200)
+        master._answer(master.members[0], "reading its clock")
+        assert next(samples).there_ns > 0
+        # the answer to the second one is still under way when something else is asked
+        link.send(1, None, "asking for the time")
+        master._ask(master.members[0], "hello", None)
+        assert master._next(master.members[0], Hello, PATIENCE_S, "starting").host == "host-1"
+        master.end()
+    assert processes[0].exitcode == 0
 
 
 def test_what_cannot_be_done_is_refused_before_it_starts(prepared):

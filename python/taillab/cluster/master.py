@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from taillab.cluster.clocks import HostClock, Offset, Sample, now_ns, offset_of
 from taillab.cluster.faults import (
@@ -23,6 +23,7 @@ from taillab.cluster.link import Link
 from taillab.cluster.plan import Load, plans
 from taillab.cluster.worker import Done, Hello
 
+T = TypeVar("T")
 QUESTIONS = 200
 _CLOCK_S = 10.0
 # between two measurements of the clocks before the start, for their drift
@@ -174,13 +175,20 @@ class Master:
                 continue
             member.done, member.directory = None, None
             with self._failing(member):
-                left_s = max(_LEAST_S, end - time.monotonic())
-                done: Done = self._link.receive(member.rank, left_s, "measuring")
+                done = self._next(member, Done, max(_LEAST_S, end - time.monotonic()), "measuring")
                 member.done = done
                 if not done.ended.in_time and done.ended.exit_code != 130:
                     raise SilentRankError(member.rank, member.host, "measuring", within_s)
                 if done.ended.exit_code not in _WITH_RESULT:
                     raise ClientFailedError(member.number, member.host, done.ended.exit_code, done.ended.said)
+
+    def _next(self, member: Member, kind: type[T], within_s: float, doing: str) -> T:
+        """The next message of this kind. Answers to what was broken off may come before it."""
+        until = time.monotonic() + within_s
+        while True:
+            message = self._link.receive(member.rank, max(0.0, until - time.monotonic()), doing)
+            if isinstance(message, kind):
+                return message
 
     def gather(self, out: Path, names: Callable[[str], bool], called: Callable[[Member], str]) -> None:
         """Fetches the files with these names, one member after the other, a piece at a time."""
@@ -200,7 +208,7 @@ class Master:
         with open(part, "wb") as file:
             while file.tell() < length:
                 self._ask(member, "piece", (name, file.tell()))
-                piece = self._answer(member, f"handing over {name}")
+                piece = self._next(member, bytes, self._waits.patience_s, f"handing over {name}")
                 if not piece:
                     raise LostRankError(member.rank, member.host, f"handing over {name}")
                 file.write(piece)

@@ -35,66 +35,96 @@ class Part:
 
     histogram: Histogram
     distribution: dict[str, Any]
+    spoiled: frozenset[float] = frozenset()
+    """Quantiles that this client itself made worse, by its own verdict: it sent late, for example."""
 
 
 def together(parts: Iterable[Part]) -> tuple[Histogram, dict[str, Any]]:
     """The sum of the histograms, and the distribution of all requests, in the shape of `--json`.
 
-    Count, mean, minimum and maximum are exact. A quantile is that of the sum, to three digits. Its interval is at
-    least that of its count, and as wide as that of a usual client: all clients saw the same server at the same time,
-    so that more of them do not make the fluctuations of its queue better known. One client is in memory at a time.
+    Count, mean, minimum and maximum are exact. A quantile is that of the sum, to three digits, without the clients that
+    spoiled it; `clients` says how many are in it. Its interval is at least that of its count, and as wide as that of a
+    usual client: all clients saw the same server at the same time, so that more of them do not make the fluctuations
+    of its queue better known. One client is in memory at a time.
     """
-    counts: dict[tuple[int, int], int] = {}
-    widths: dict[float, list[float]] = {q: [] for q in QUANTILES}
+    sums: dict[frozenset[float], _Sum] = {}
     total, weighted, least, most = 0, 0.0, None, None
     for part in parts:
-        for bucket in part.histogram.buckets:
-            ends = (bucket.low_ns, bucket.high_ns)
-            counts[ends] = counts.get(ends, 0) + bucket.count
-        for q in QUANTILES:
-            width = _half_width(part, q)
-            if width is not None:
-                widths[q].append(width)
         found = part.distribution
-        if found["count"]:
-            total += found["count"]
-            weighted += found["mean"] * found["count"]
-            least = found["min"] if least is None else min(least, found["min"])
-            most = found["max"] if most is None else max(most, found["max"])
-    whole = Histogram(tuple(Bucket(*ends, counts[ends]) for ends in sorted(counts)))
-    return whole, {
+        if not found["count"]:
+            continue
+        sums.setdefault(part.spoiled, _Sum()).add(part)
+        total += found["count"]
+        weighted += found["mean"] * found["count"]
+        least = found["min"] if least is None else min(least, found["min"])
+        most = found["max"] if most is None else max(most, found["max"])
+    return _Sum.of(sums.values()).histogram(), {
         "unit": "ns",
         "count": total,
         "mean": weighted / total if total else None,
         "min": least,
         "max": most,
-        "quantiles": _quantiles(whole, widths),
+        "quantiles": _quantiles(sums),
     }
 
 
-def _quantiles(whole: Histogram, widths: dict[float, list[float]]) -> list[dict[str, Any]]:
-    """Each quantile that the sum supports; `widths` has half the width of each client's interval, as a share."""
-    up_to = list(accumulate(bucket.count for bucket in whole.buckets))
-    total, found, wider = whole.count, [], 1.0
+class _Sum:
+    """The histograms of some clients together, and half the width of each one's intervals."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.widths: dict[float, list[float]] = {q: [] for q in QUANTILES}
+        self._counts: dict[tuple[int, int], int] = {}
+
+    def add(self, part: Part) -> None:
+        self.clients += 1
+        for bucket in part.histogram.buckets:
+            self._count((bucket.low_ns, bucket.high_ns), bucket.count)
+        for q in QUANTILES:
+            width = _half_width(part, q)
+            if width is not None:
+                self.widths[q].append(width)
+
+    @classmethod
+    def of(cls, sums: Iterable[_Sum]) -> _Sum:
+        whole = cls()
+        for each in sums:
+            whole.clients += each.clients
+            for ends, count in each._counts.items():
+                whole._count(ends, count)
+            for q in QUANTILES:
+                whole.widths[q] += each.widths[q]
+        return whole
+
+    def _count(self, ends: tuple[int, int], count: int) -> None:
+        self._counts[ends] = self._counts.get(ends, 0) + count
+
+    def histogram(self) -> Histogram:
+        return Histogram(tuple(Bucket(*ends, self._counts[ends]) for ends in sorted(self._counts)))
+
+
+def _quantiles(sums: dict[frozenset[float], _Sum]) -> list[dict[str, Any]]:
+    """Each quantile, of the clients that did not spoil it."""
+    wider, found = 1.0, []
     for q in QUANTILES:
+        good = _Sum.of(each for spoiled, each in sums.items() if q not in spoiled)
+        row: dict[str, Any] = {"q": q, "value": None, "lo": None, "hi": None, "clients": good.clients}
+        found.append(row)
+        whole = good.histogram()
+        total = whole.count
         # the ranks are whole numbers: 1000 · (1 − 0.999) must not be less than 1
         if total * (1 - q) < 1 - 1e-9:
-            found.append({"q": q, "value": None, "lo": None, "hi": None})
             continue
         by_count = _Z * math.sqrt(q * (1 - q) / total)
-        if widths[q]:
+        if good.widths[q]:
             # kept for higher quantiles, which only all clients together support
-            wider = max(1.0, median(widths[q]) / by_count)
+            wider = max(1.0, median(good.widths[q]) / by_count)
         half = by_count * wider
+        up_to = list(accumulate(bucket.count for bucket in whole.buckets))
         low, high = max(1, math.floor((q - half) * total)), math.ceil((q + half) * total)
-        found.append(
-            {
-                "q": q,
-                "value": whole.quantile(q),
-                "lo": whole.buckets[_place(up_to, low)].low_ns,
-                "hi": whole.buckets[_place(up_to, high)].high_ns if high <= total else None,
-            }
-        )
+        row["value"] = whole.quantile(q)
+        row["lo"] = whole.buckets[_place(up_to, low)].low_ns
+        row["hi"] = whole.buckets[_place(up_to, high)].high_ns if high <= total else None
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from taillab import histogram as histograms
 from taillab.cluster.master import Member
-from taillab.cluster.merge import Part, Records, instants, superposition, together, write_requests
+from taillab.cluster.merge import QUANTILES, Part, Records, instants, superposition, together, write_requests
 from taillab.cluster.plan import Load
 from taillab.histogram import Histogram
 
@@ -76,7 +76,18 @@ def _part(member: Member) -> Part | None:
         return None
     assert member.directory is not None
     found: dict[str, Histogram] = histograms.read(member.directory / "latency.hlog")
-    return Part(found.get(_SERIES, Histogram(())), report["load"][_SERIES])
+    spoiled = frozenset(q for q in QUANTILES if _spoiled_by(report["verdict"], q))
+    return Part(found.get(_SERIES, Histogram(())), report["load"][_SERIES], spoiled)
+
+
+def _name(q: float) -> str:
+    return f"p{100 * q:g}"
+
+
+def _spoiled_by(verdict: dict[str, Any], q: float) -> list[str]:
+    """Why a client withdraws a percentile, other than that it alone has too few requests."""
+    claims = [claim for claim in verdict.get("claims", []) if claim["claim"] == _name(q) and not claim["valid"]]
+    return [key for claim in claims for key in claim.get("because", []) if key != "unsupported_percentile"]
 
 
 def _client(experiment: Experiment, member: Member) -> dict[str, Any]:
@@ -184,6 +195,7 @@ def _verdict(experiment: Experiment, result: dict[str, Any]) -> dict[str, Any]:
             warnings.append({"key": "late_start", "text": text})
         if row["requests"] is None:
             warnings.append({"key": "client_missing", "text": f"{name} has no result: the server had less load than planned"})
+    warnings += _spoiled(result)
     arrivals = result["arrivals"]
     if arrivals and arrivals["poisson"] is False:
         text = f"the arrivals at {arrivals['seen_at']} are no Poisson process: D = {arrivals['ks_d']:.4f}"
@@ -194,6 +206,23 @@ def _verdict(experiment: Experiment, result: dict[str, Any]) -> dict[str, Any]:
     if not result["requests"]:
         reasons.append({"key": "nothing_measured", "text": "no client has a result: see the failures above"})
     return {"valid": not reasons, "reasons": reasons, "warnings": warnings}
+
+
+def _spoiled(result: dict[str, Any]) -> list[dict[str, str]]:
+    """Which clients are left out of the percentiles of all, from which one on, and why."""
+    found = []
+    measured = [row for row in result["clients"] if row["verdict"]]
+    for row in measured:
+        spoiled = [q for q in QUANTILES if _spoiled_by(row["verdict"], q)]
+        if spoiled:
+            why = ", ".join(dict.fromkeys(_spoiled_by(row["verdict"], spoiled[0])))
+            text = f"client {row['client']} on {row['host']} is left out of {', '.join(map(_name, spoiled))}: {why}; see its report"
+            found.append({"key": "client_spoiled", "text": text})
+    nobody = [_name(each["q"]) for each in result["response_time"]["quantiles"] if not each["clients"] and measured]
+    if nobody:
+        text = f"no client can be believed at {', '.join(nobody)}: give each its own CPUs, or more clients a lower rate each"
+        found.append({"key": "percentiles_withdrawn", "text": text})
+    return found
 
 
 def text(result: dict[str, Any]) -> str:
@@ -210,7 +239,8 @@ def text(result: dict[str, Any]) -> str:
     for each in whole["quantiles"]:
         if each["value"] is not None:
             upper = length(each["hi"]) if each["hi"] is not None else "unknown"
-            lines.append(f"  p{100 * each['q']:<8.6g} {length(each['value']):>9}  ({length(each['lo'])} to {upper})")
+            some = f", of {each['clients']} clients" if each["clients"] < sum(row["requests"] is not None for row in result["clients"]) else ""
+            lines.append(f"  {_name(each['q']):<9} {length(each['value']):>9}  ({length(each['lo'])} to {upper}{some})")
     if whole["count"]:
         lines.append(f"  max       {length(whole['max']):>9}")
     skew = result["start_skew"]

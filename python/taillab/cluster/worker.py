@@ -59,11 +59,16 @@ class Worker:
         # where mpirun ends all ranks, the first one still asks for what was measured
         before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
+            message = None
             while True:
-                word, argument, within_s = self._link.receive(MASTER, within_s, "leading the experiment")
+                message = message or self._link.receive(MASTER, within_s, "leading the experiment")
+                # a question for the time whose series was broken off
+                if message is None:
+                    continue
+                word, argument, within_s = message
                 if word == "end":
                     return 0
-                getattr(self, f"_{word}")(argument)
+                message = getattr(self, f"_{word}")(argument)
         except ClusterError as error:
             self._keep = True
             where = f"; what it measured is in {self._directory}" if self._directory else ""
@@ -81,11 +86,15 @@ class Worker:
             version = f"no program ({error})"
         self._send(Hello(socket.gethostname(), version, os.cpu_count() or 1))
 
-    def _clock(self, questions: int) -> None:
+    def _clock(self, questions: int) -> Any:
+        """Answers questions for the time. Returns the message that broke them off, if one did."""
         self._send(now_ns())
         for _ in range(questions):
-            self._link.receive(MASTER, _CLOCK_S, "asking for the time", spin=True)
+            message = self._link.receive(MASTER, _CLOCK_S, "asking for the time", spin=True)
+            if message is not None:
+                return message
             self._send(now_ns())
+        return None
 
     def _plan(self, given: tuple[dict[str, Any], float]) -> None:
         plan, within_s = given
