@@ -11,6 +11,7 @@ import sys
 import time
 from multiprocessing.connection import Client, Connection, Listener
 
+from taillab import _program
 from taillab.cluster import clocks, worker
 from taillab.cluster.faults import LostRankError, SilentRankError
 
@@ -55,7 +56,7 @@ def ranks(folder, faults):
     # forked from a process that has all of it: starting Python takes longer than a test
     context.set_forkserver_preload(["taillab.cluster.worker", "stand_in"])
     address = str(folder / "ranks.sock")
-    shared = {"size": len(faults) + 1, "address": address, "program": os.environ["TAILLAB_BINARY"]}
+    shared = {"size": len(faults) + 1, "address": address, "program": _program.find()}
     with Listener(address) as listener:
         given = [{"rank": rank, "said": str(folder / f"said-{rank}"), **shared, **fault} for rank, fault in enumerate(faults, 1)]
         processes = [context.Process(target=main, args=(each,)) for each in given]

@@ -13,11 +13,11 @@ import pyarrow.parquet
 import pytest
 
 from taillab import histogram
-from taillab.cluster import sweep
+from taillab.cluster import fanout, sweep
 from taillab.cluster.clocks import HostClock, Offset, Sample, offset_of
 from taillab.cluster.faults import ClockJumpedError, ClusterError, UsageError
 from taillab.cluster.merge import Part, Records, on_our_clock, superposition, together, write_requests
-from taillab.cluster.plan import Load, length_ns, per_second, plans, seeds, share
+from taillab.cluster.plan import Load, fan_out_plans, length_ns, per_second, plans, seeds, share
 from taillab.histogram import Histogram
 
 S = 10**9
@@ -101,6 +101,11 @@ def test_a_load_is_shared_and_everybody_has_a_seed_of_their_own():
     assert made[0]["options"] == ["--connections=4"] and made[2]["options"] == ["--connections=4", "--no-prefill"]
     closed = plans(Load("http://db", None, S, 0, 1), "0.1.0", S, clocks, 4)
     assert {plan["rate_per_s"] for plan in closed.values()} == {"max"} and closed[2]["options"] == []
+    # to many servers goes the same load, at the same instants
+    fan = fan_out_plans(load, [f"redis://s{n}" for n in range(4)], "0.1.0", S, clocks, 4)
+    assert {plan["rate_per_s"] for plan in fan.values()} == {30_000.0} and {plan["seed"] for plan in fan.values()} == {1}
+    assert [plan["target"] for plan in fan.values()] == ["redis://s0", "redis://s2", "redis://s3"]
+    assert all(plan["options"] == ["--connections=4"] for plan in fan.values())
 
 
 @pytest.mark.parametrize(
@@ -268,6 +273,39 @@ def test_the_superposition_of_poisson_clients_is_one():
     # half of the load is missing
     assert superposition(times[: len(times) // 2], 4_000)["poisson"] is False
     assert superposition([1], 4_000)["poisson"] is None
+
+
+def test_the_slowest_of_independent_servers_has_the_order_statistics_of_one():
+    rng = random.Random(10)
+    servers = [[round(rng.expovariate(1e-5)) + 1 for _ in range(20_000)] for _ in range(3)]
+    found = fanout.of_times(servers, 20_500)
+    assert (found["servers"], found["complete"], found["incomplete"]) == (3, 20_000, 500)
+    for each in found["quantiles"][:3]:
+        # of three exponential times: (1 - exp(-x))^3 = q
+        true = -1e5 * math.log(1 - each["q"] ** (1 / 3))
+        assert each["lo"] <= each["value"] <= each["hi"]
+        assert each["independent"] == pytest.approx(true, rel=0.05) and each["value"] == pytest.approx(true, rel=0.05)
+    # servers that are slow at the same time are together as slow as one
+    alike = fanout.of_times([servers[0]] * 3, 20_000)["quantiles"][2]
+    assert alike["value"] == pytest.approx(4.6e5, rel=0.05) and alike["independent"] > 1.15 * alike["value"]
+    assert fanout.of_times([], 0)["complete"] == 0
+
+
+def test_requests_of_several_servers_are_joined_by_when_they_were_due(tmp_path):
+    parts = []
+    for server, (start, lost) in enumerate(((7 * S, None), (90 * S, 3), (11, 5))):
+        due = [2_000_000 * (n + 1) for n in range(10)]
+        times = [1_000 * (server + 1) + n if n != lost else None for n in range(10)]
+        columns = {"intended": [start + at for at in due], "thread": [n % 2 for n in range(10)], "warm_up": [n < 2 for n in range(10)]}
+        table = pyarrow.table({**columns, "response_time_ns": pyarrow.array(times, pyarrow.int64())})
+        parts.append((tmp_path / f"{server}.parquet", start))
+        # the last server was not sent the last one, and has them in another order
+        table = table.take(pyarrow.array([*range(8, -1, -1)])) if server == 2 else table
+        pyarrow.parquet.write_table(table, parts[-1][0])
+    columns, asked = fanout.joined([fanout._times(*part) for part in parts])
+    assert asked == 8 and columns == [[base + n for n in (2, 4, 6, 7, 8)] for base in (1_000, 2_000, 3_000)]
+    found = fanout.slowest(parts)
+    assert (found["complete"], found["incomplete"]) == (5, 3) and fanout.slowest([])["servers"] == 0
 
 
 def computed(done):

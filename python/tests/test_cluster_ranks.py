@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 
+import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from stand_in import JUMP_NS, PATIENCE_S, ranks
@@ -16,7 +17,7 @@ from test_cluster import S, distribution, hlog, requests
 from taillab import histogram
 from taillab.cluster import experiment, report
 from taillab.cluster.clocks import Offset
-from taillab.cluster.experiment import FAILED, OK, Settings
+from taillab.cluster.experiment import FAILED, INVALID, OK, Settings
 from taillab.cluster.faults import LostRankError, SilentRankError, UsageError, VersionsError
 from taillab.cluster.master import Master, Member, Waits
 from taillab.cluster.plan import Load
@@ -191,6 +192,26 @@ def test_a_client_that_cannot_be_believed_spoils_the_whole(prepared):
     assert not verdict["valid"] and verdict["reasons"] == [{"key": "no_answers", "text": "client 0 on host-1: no request was answered"}]
     spoiled = [each["text"] for each in verdict["warnings"] if each["key"] == "client_spoiled"]
     assert spoiled == ["client 1 on host-2 is left out of p99: late_client; see its report"]
+
+
+def test_a_request_to_many_servers_lasts_as_long_as_the_slowest(server, tmp_path):
+    shown = []
+    options = ("--connections=2", "--floor=off", "--wait=hybrid")
+    wanted = load(rate_per_s=1_000.0, duration_ns=3 * S // 10, options=options)
+    with ranks(tmp_path, [{}, {}]) as (link, _):
+        with pytest.raises(UsageError, match="3 servers need as many ranks .* mpirun -n 4"):
+            experiment.fan_out(link, wanted, [server] * 3, settings(tmp_path, []))
+        waits = settings(tmp_path, [], shown, waits=Waits(patience_s=20, lead_s=1.5))
+        assert experiment.fan_out(link, wanted, [server] * 2, waits) in (OK, INVALID)
+    found = result(tmp_path)
+    fan, rows = found["fan_out"], found["clients"]
+    # both clients drew the same requests
+    assert rows[0]["requests"] == rows[1]["requests"] == fan["complete"] + fan["incomplete"] and fan["servers"] == 2
+    at = {each["q"]: each for each in fan["quantiles"]}
+    tables = [pyarrow.parquet.read_table(tmp_path / "out" / f"client-{n}" / "requests.parquet") for n in range(2)]
+    longest = max(pc.max(table["response_time_ns"]).as_py() for table in tables)
+    assert 0 < at[0.5]["value"] <= longest and at[0.5]["independent"] <= longest
+    assert f"the slowest of 2, of {fan['complete']}" in shown[0]
 
 
 def test_hosts_with_different_versions_end_before_anything_is_sent(prepared, tmp_path):

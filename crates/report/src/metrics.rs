@@ -242,9 +242,13 @@ const fn class(culprit: &Culprit) -> &'static str {
     }
 }
 
-/// A number as the format has it.
+/// A number in the canonical form of the format: exponents have two digits.
 fn float(value: f64) -> String {
-    format!("{value:?}")
+    let text = format!("{value:?}");
+    match text.split_once("e-") {
+        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+        None => text,
+    }
 }
 
 /// The text under construction.

@@ -23,6 +23,7 @@ _EPILOG = """\
 The first rank leads; every other one is a client on its host. What stands behind `--` goes to taillab itself.
   mpirun -n 4 --host lead,a,b,c python3 -m taillab.cluster load memcached+tcp://db -R 60k -o result -- --connections=16
   mpirun -n 4 --host lead,a,b,db python3 -m taillab.cluster run memcached+tcp://db -u 50% --server-rank 3 --trace=--port=11211
+  mpirun -n 4 --host a,a,a,a python3 -m taillab.cluster fanout http://s1/ http://s2/ http://s3/ -R 1k
   mpirun -n 3 --host lead,a,b python3 -m taillab.cluster rtt -- --target 192.0.2.7:7777
   mpirun -n 9 python3 -m taillab.cluster sweep sim --vary utilization=0.5,0.8 --seeds 20 -o sweep
 Exit codes: 0 ok, 1 a rank or a client failed (what was measured is kept), 2 usage, 4 not valid, 130 interrupted.
@@ -42,14 +43,16 @@ def parser() -> argparse.ArgumentParser:
         amount = one.add_mutually_exclusive_group(required=True)
         amount.add_argument("-R", "--rate", help="requests per second, all clients together: 20k")
         amount.add_argument("-u", "--utilization", help="share of the capacity, which all clients measure first: 50%%")
-        one.add_argument("-d", "--duration", default="10s", help="length of the measurement [10s]")
-        one.add_argument("--warmup", default="1s", help="length of the load before it [1s]")
-        one.add_argument("--arrivals", default="poisson", help="the arrival process of each client [poisson]")
-        one.add_argument("--seed", type=int, default=1, help="seed of all choices [1]")
+        _length(one)
         one.add_argument("--server-rank", type=int, help="the rank on the server's host, which traces it")
         one.add_argument("--trace", action="append", default=[], help="an option of `taillab trace` there, e.g. --trace=--port=11211")
         one.add_argument("--no-requests", action="store_true", help="leave the records of single requests on their hosts")
         _common(one)
+    fan = commands.add_parser("fanout", help="one client of many servers: the slowest of all answers")
+    fan.add_argument("targets", nargs="+", help="the servers, one for each rank besides the first")
+    fan.add_argument("-R", "--rate", required=True, help="requests per second, each to all servers")
+    _length(fan)
+    _common(fan)
     rtt = commands.add_parser("rtt", help="each host in turn measures round trips")
     rtt.add_argument("--limit", default="10m", help="the longest measurement of one host [10m]")
     _common(rtt)
@@ -60,6 +63,13 @@ def parser() -> argparse.ArgumentParser:
     points.add_argument("--limit", default="1h", help="the longest point [1h]")
     _common(points)
     return whole
+
+
+def _length(one: argparse.ArgumentParser) -> None:
+    one.add_argument("-d", "--duration", default="10s", help="length of the measurement [10s]")
+    one.add_argument("--warmup", default="1s", help="length of the load before it [1s]")
+    one.add_argument("--arrivals", default="poisson", help="the arrival process of each client [poisson]")
+    one.add_argument("--seed", type=int, default=1, help="seed of all choices [1]")
 
 
 def _common(one: argparse.ArgumentParser) -> None:
@@ -98,8 +108,9 @@ def _lead(link: MpiLink, args: argparse.Namespace, behind: list[str]) -> int:
     try:
         if args.command == "rtt":
             return experiment.round_trips(link, behind, settings, length_ns(args.limit) / 1e9)
+        targets = args.targets if args.command == "fanout" else [args.target]
         wanted = Load(
-            target=args.target,
+            target=targets[0],
             rate_per_s=per_second(args.rate) if args.rate else None,
             duration_ns=length_ns(args.duration),
             warmup_ns=length_ns(args.warmup),
@@ -107,6 +118,8 @@ def _lead(link: MpiLink, args: argparse.Namespace, behind: list[str]) -> int:
             arrivals=args.arrivals,
             options=tuple(behind),
         )
+        if args.command == "fanout":
+            return experiment.fan_out(link, wanted, targets, settings)
         return experiment.load(link, wanted, settings, args.command)
     except TaillabError as error:
         print(f"taillab: error: {error}", file=sys.stderr, flush=True)

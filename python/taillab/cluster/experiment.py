@@ -14,7 +14,7 @@ from taillab.cluster import agent, report
 from taillab.cluster.faults import ClusterError, UsageError
 from taillab.cluster.link import Link
 from taillab.cluster.master import Master, Member, Waits
-from taillab.cluster.plan import Load
+from taillab.cluster.plan import Load, fan_out_plans, plans
 from taillab.cluster.report import Experiment
 
 # exit codes, as those of the program
@@ -92,7 +92,8 @@ def _send(master: Master, clients: list[Member], server: Member | None, wanted: 
         length_s = settings.waits.lead_s + wanted.length_ns / 1e9 + _TRACE_MARGIN_S
         words = ["trace", "--quiet", f"--duration={length_s:.3f}s", *settings.trace_options]
         master.command(server, words, length_s + settings.waits.patience_s)
-    master.measure(wanted, version, clients)
+    everybody = len(master.members)
+    master.measure(wanted.length_ns, lambda at_ns, clocks: plans(wanted, version, at_ns, clocks, everybody), clients)
     if server is not None:
         master.finish([server], master.at_ns + wanted.length_ns, settings.waits.patience_s)
     _gather(master, settings)
@@ -115,7 +116,8 @@ def _capacity(master: Master, clients: list[Member], wanted: Load, version: str,
         warmup_ns=_CALIBRATION_WARMUP_NS,
         options=(*(each for each in wanted.options if not each.startswith("--floor")), "--floor=off"),
     )
-    master.measure(closed, version, clients)
+    everybody = len(master.members)
+    master.measure(closed.length_ns, lambda at_ns, clocks: plans(closed, version, at_ns, clocks, everybody), clients)
     master.gather(settings.out, lambda name: name == "result.json", lambda member: f"calibration-{member.number}")
     reports = [_read(member) for member in clients]
     rates = [each["generator"]["closed_loop"]["answered_rate_per_s"] for each in reports if each is not None]
@@ -129,6 +131,30 @@ def _read(member: Member) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads((member.directory / "result.json").read_text())
     return found
+
+
+def fan_out(link: Link, wanted: Load, targets: list[str], settings: Settings) -> int:
+    """One client of many servers: each request goes to all, and lasts as long as the slowest. Returns the exit code."""
+    check(settings, link.size)
+    if len(targets) != link.size - 1:
+        raise UsageError(f"{len(targets)} servers need as many ranks besides the first: mpirun -n {len(targets) + 1}")
+    version = agent.version(_program.find())
+    master = Master(link, settings.waits, settings.say)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    try:
+        master.greet(version)
+        everybody = len(master.members)
+        master.measure(
+            wanted.length_ns, lambda at_ns, clocks: fan_out_plans(wanted, targets, version, at_ns, clocks, everybody), master.members
+        )
+        _gather(master, settings)
+        result = report.conclude_fan_out(Experiment("fanout", wanted, master.at_ns, version), targets, master.members, settings.out)
+    finally:
+        master.end()
+    settings.show(json.dumps(result) if settings.as_json else report.fan_out_text(result) + f"saved in {settings.out}\n")
+    if any(member.failures for member in master.members):
+        return FAILED
+    return OK if result["verdict"]["valid"] else INVALID
 
 
 def round_trips(link: Link, options: list[str], settings: Settings, within_s: float) -> int:

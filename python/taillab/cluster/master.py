@@ -20,10 +20,11 @@ from taillab.cluster.faults import (
     VersionsError,
 )
 from taillab.cluster.link import Link
-from taillab.cluster.plan import Load, plans
 from taillab.cluster.worker import Done, Hello
 
 T = TypeVar("T")
+Planner = Callable[[int, dict[int, HostClock]], dict[int, dict[str, Any]]]
+"""From the start by our clock, and the clocks of those that take part by their numbers, to the plan of each."""
 QUESTIONS = 200
 _CLOCK_S = 10.0
 # between two measurements of the clocks before the start, for their drift
@@ -138,19 +139,19 @@ class Master:
             there: int = self._link.receive(member.rank, _CLOCK_S, "reading its clock", spin=True)
             yield Sample(sent, there, now_ns())
 
-    def measure(self, load: Load, version: str, clients: list[Member]) -> None:
-        """Has these members send a load together, and waits until they are done."""
+    def measure(self, length_ns: int, plan: Planner, clients: list[Member]) -> None:
+        """Has these members send their parts of a load together, and waits until they are done."""
         self.measure_clocks()
         time.sleep(_BETWEEN_S)
         self.measure_clocks()
         known = {member.number: member for member in clients if member.is_ready}
         self.at_ns = at_ns = now_ns() + round(self._waits.lead_s * 1e9)
-        within_s = self._waits.lead_s + load.length_ns / 1e9 + _AFTER_S + self._waits.patience_s
+        within_s = self._waits.lead_s + length_ns / 1e9 + _AFTER_S + self._waits.patience_s
         clocks = {number: member.clock() for number, member in known.items()}
-        for number, plan in plans(load, version, at_ns, clocks, len(clients)).items():
+        for number, each in plan(at_ns, clocks).items():
             with self._failing(known[number]):
-                self._ask(known[number], "plan", (plan, within_s), within_s)
-        self.finish(list(known.values()), at_ns + load.length_ns, within_s)
+                self._ask(known[number], "plan", (each, within_s), within_s)
+        self.finish(list(known.values()), at_ns + length_ns, within_s)
         self.measure_clocks()
 
     def command(self, member: Member, words: list[str], within_s: float) -> None:

@@ -117,5 +117,17 @@ def plans(load: Load, version: str, at_ns: int, clocks: dict[int, HostClock], cl
     return made
 
 
+def fan_out_plans(
+    load: Load, targets: list[str], version: str, at_ns: int, clocks: dict[int, HostClock], clients: int
+) -> dict[int, dict[str, Any]]:
+    """Plans for one client of many servers: to each of them goes every request, at the same instants."""
+    made = plans(load, version, at_ns, clocks, clients)
+    for number, plan in made.items():
+        plan |= {"target": targets[number], "rate_per_s": load.rate_per_s, "seed": load.seed}
+        # each server has keys of its own
+        plan["options"] = list(load.options)
+    return made
+
+
 def _has_keys(target: str) -> bool:
     return target.startswith(("memcached", "redis"))

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from taillab import histogram as histograms
+from taillab.cluster import fanout
 from taillab.cluster.master import Member
 from taillab.cluster.merge import QUANTILES, Part, Records, instants, superposition, together, write_requests
 from taillab.cluster.plan import Load
@@ -56,10 +57,57 @@ def conclude(experiment: Experiment, clients: list[Member], server: Member | Non
         "server": _server(server),
     }
     result["verdict"] = _verdict(experiment, result)
+    _write(result, out)
+    return result
+
+
+def conclude_fan_out(experiment: Experiment, targets: list[str], members: list[Member], out: Path) -> dict[str, Any]:
+    """Joins what the clients of all servers measured, writes `cluster.json`, and returns the result."""
+    rows = [_client(experiment, member) | {"target": target} for member, target in zip(members, targets, strict=True)]
+    usable = [(member, report) for member in members if (report := _report(member)) and report["generator"].get("start")]
+    parts = [(member.directory / "requests.parquet", report["generator"]["start"]["monotonic_ns"]) for member, report in usable if member.directory]
+    result: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "command": "cluster fanout",
+        "taillab_version": experiment.version,
+        "concluded_unix_s": int(time.time()),
+        "partial": any(row["partial"] for row in rows),
+        "rate_per_s": experiment.load.rate_per_s,
+        "duration_ns": experiment.load.duration_ns,
+        "start_skew": _skew([row for row in rows if row["requests"] is not None]),
+        "fan_out": fanout.slowest([path_and_start for path_and_start in parts if path_and_start[0].is_file()]),
+        "clients": rows,
+    }
+    result["verdict"] = _verdict(experiment, result | {"requests": result["fan_out"]["complete"], "arrivals": None, "response_time": {"quantiles": []}})
+    _write(result, out)
+    return result
+
+
+def fan_out_text(result: dict[str, Any]) -> str:
+    """The result of a fan-out for a terminal."""
+    found = result["fan_out"]
+    lines = [f"{result['command']}: {len(result['clients'])} servers, {result['rate_per_s']:,.0f} requests per second to each", ""]
+    lines += [f"{'server':<36} {'requests':>10} {'p50':>9} {'p99':>9}  verdict"]
+    for row in result["clients"]:
+        verdict = "no result" if row["verdict"] is None else "valid" if row["verdict"]["valid"] else "not valid"
+        count = f"{row['requests']:,}" if row["requests"] is not None else "-"
+        lines.append(f"{row['target'][:36]:<36} {count:>10} {_at(row['response_time'], 0.5):>9} {_at(row['response_time'], 0.99):>9}  {verdict}")
+    lines += ["", f"the slowest of {found['servers']}, of {found['complete']:,} requests that all answered ({found['incomplete']:,} were not)"]
+    lines.append(f"  {'':<9} {'measured':>9}  {'95 % interval':<24} if the servers were independent")
+    for each in found["quantiles"]:
+        if each["value"] is not None:
+            upper = length(each["hi"]) if each["hi"] is not None else "unknown"
+            lines.append(f"  {_name(each['q']):<9} {length(each['value']):>9}  {length(each['lo']) + ' to ' + upper:<24} {length(each['independent'])}")
+    verdict = result["verdict"]
+    lines += ["", f"{'valid' if verdict['valid'] else 'not valid'}{', partial' if result['partial'] else ''}"]
+    lines += [f"  {each['text']}" for each in (*verdict["reasons"], *verdict["warnings"])]
+    return "\n".join(lines) + "\n"
+
+
+def _write(result: dict[str, Any], out: Path) -> None:
     unfinished = out / f"{FILE}.part"
     unfinished.write_text(json.dumps(result, indent=1) + "\n")
     unfinished.rename(out / FILE)
-    return result
 
 
 def _report(member: Member) -> dict[str, Any] | None:

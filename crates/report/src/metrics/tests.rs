@@ -283,6 +283,15 @@ fn buckets_are_cumulative_and_fixed() {
 }
 
 #[test]
+fn the_ends_of_buckets_are_written_as_the_format_asks() {
+    let text = metrics().text("nginx", "0.1.0");
+    for le in ["5e-06", "1e-05", "0.0001", "1.0", "10.0", "+Inf"] {
+        let bucket = format!("taillab_sojourn_seconds_bucket{{le=\"{le}\"}} ");
+        assert!(text.contains(&bucket), "{bucket}");
+    }
+}
+
+#[test]
 fn nothing_measured_is_a_text_too_and_names_are_escaped() {
     let families = parsed(&Metrics::default().text("a \"quoted\" \\ name\nof two lines", "0.1.0"));
     let info = &families["taillab"].samples[0];
