@@ -18,7 +18,7 @@ build: ## Build the release binary
 	@scripts/setup.sh build
 	@$(CARGO) build --release --locked
 
-dist: ## Build the fastest binary, for packages, with a training run (a quarter of an hour)
+dist: ## Build the packages, .deb and tarball, of the fastest binary, with a training run (a quarter of an hour)
 	@scripts/setup.sh build
 	@scripts/dist.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the program of packages: fat LTO, laid out by a training run (profile-guided optimisation). Takes a
-# quarter of an hour on two cores. Needs no root: what records is not trained.
+# Builds the packages, and the program in them: fat LTO, laid out by a training run (profile-guided optimisation). Takes
+# a quarter of an hour on two cores. Needs no root: what records is not trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
@@ -53,4 +53,6 @@ say "the build for packages"
 build "profile-use=$work/merged.profdata" trained
 mkdir -p target/dist
 cp "$work/trained/$host/dist/taillab" target/dist/taillab
-ls -l target/dist/taillab
+
+say "packages"
+scripts/package.sh target/dist/taillab target/dist

@@ -537,6 +537,25 @@ class Clustering(Record):
     """Slow means above this quantile of the sojourn."""
 
 
+class CommonStart(Record):
+    """The start that several clients of one experiment have in common, on the clock of this one."""
+
+    client: int
+    """Number of this client, from 0."""
+    clients: int
+    """Clients of the experiment."""
+    error_ns: Nanos
+    """How far the start may be off that of the others, in nanoseconds: the error of the clocks' offset, and
+    that of reading two clocks of this host at once.
+    """
+    first_send_late_ns: Nanos | None
+    """From the planned instant of the first request until it was sent, in nanoseconds. Absent without a
+    schedule.
+    """
+    monotonic_ns: int
+    """The planned start by CLOCK_MONOTONIC of this client's host, nanoseconds since boot."""
+
+
 class CpuTaken(Record):
     """What took the server's CPUs in an overload, as shares of their time. The rest of it they were idle."""
 
@@ -928,6 +947,8 @@ class Generator(Record):
     """How requests were sent."""
     protocol: str
     """The protocol: `memcached-ascii`, `http`, `redis`, `echo` …"""
+    start: CommonStart | None
+    """When the clients of a larger experiment began together. Absent where this one is alone."""
     steps: list[LoadStep]
     """The loads of a sweep or a search, in the order in which they were measured."""
     threads: int

@@ -59,6 +59,9 @@ pub struct Generator {
     /// all were good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_answer: Option<String>,
+    /// When the clients of a larger experiment began together. Absent where this one is alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<CommonStart>,
     /// What a closed loop or a ping-pong measured; `None` with a schedule.
     pub closed_loop: Option<ClosedLoop>,
     /// The loads of a sweep or a search, in the order in which they were measured.
@@ -69,6 +72,24 @@ pub struct Generator {
     pub floor: Option<Floor>,
     /// Why there is no floor; set whenever `floor` is absent.
     pub floor_absent_because: Option<String>,
+}
+
+/// The start that several clients of one experiment have in common, on the clock of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CommonStart {
+    /// Number of this client, from 0.
+    pub client: u32,
+    /// Clients of the experiment.
+    #[schemars(range(min = 1))]
+    pub clients: u32,
+    /// The planned start by CLOCK_MONOTONIC of this client's host, nanoseconds since boot.
+    pub monotonic_ns: u64,
+    /// How far the start may be off that of the others, in nanoseconds: the error of the clocks' offset, and that of
+    /// reading two clocks of this host at once.
+    pub error_ns: Nanos,
+    /// From the planned instant of the first request until it was sent, in nanoseconds. Absent without a schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_send_late_ns: Option<Nanos>,
 }
 
 /// What was measured without a schedule: each request is sent when an answer has come. It says

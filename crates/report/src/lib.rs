@@ -31,6 +31,7 @@ pub mod latency;
 pub mod live;
 pub mod load;
 pub mod markup;
+pub mod metrics;
 pub mod perfetto;
 pub mod requests;
 mod reservations;

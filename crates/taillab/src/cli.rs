@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod agent;
 mod burn;
 mod compare;
 mod doctor;
@@ -15,6 +16,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use taillab_console::help::dressed;
 use taillab_experiment::serve::ServeArgs;
 
+pub use self::agent::AgentArgs;
+#[cfg(test)]
+pub use self::agent::EXAMPLE as AGENT_EXAMPLE;
 pub use self::burn::BurnArgs;
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
@@ -47,6 +51,7 @@ pub enum Command {
     Compare(CompareArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
+    Agent(AgentArgs),
     #[command(flatten)]
     Instrument(Invocation),
     Tune(TuneArgs),

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Serve(args) => serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
+        Command::Agent(args) => commands::load::run_agent(args),
         Command::Instrument(invocation) => invocation.run(),
         Command::Tune(args) => commands::tune::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -151,6 +151,7 @@ impl Load for GeneratedLoad<'_> {
                     seed,
                     timeout,
                     waiting: Waiting::Spin,
+                    start: None,
                     stop,
                 };
                 draining(Some(probe), &free_cpus, gone, |hooks| {

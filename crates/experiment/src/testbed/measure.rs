@@ -139,6 +139,7 @@ pub fn measure(
         seed: experiment.workload.seed,
         timeout: experiment.client.timeout,
         waiting: Waiting::Spin,
+        start: None,
         stop: &stop,
     };
     let (before, load, after) = rig.on_client_cpu(

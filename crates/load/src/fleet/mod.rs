@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use taillab_model::Nanos;
+use taillab_model::{Monotonic, Nanos};
 
 pub use run::FleetRun;
 
@@ -57,6 +57,9 @@ pub struct OpenFleet<'a> {
     pub timeout: Nanos,
     /// How each thread waits for its next send.
     pub waiting: Waiting,
+    /// When the schedules begin; `None`: as soon as every thread is ready. A thread that is ready later than this
+    /// sends late what was due before.
+    pub start: Option<Monotonic>,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
 }
@@ -194,7 +197,7 @@ impl<C: Client + Send> Fleet<C> {
         let share = |at: usize| {
             load.outstanding / taking_part + usize::from(at < load.outstanding % taking_part)
         };
-        let start = StartLine::new(taking_part);
+        let start = StartLine::new(taking_part, None);
         let runners: Vec<_> = (0..taking_part).map(|_| start.runner()).collect();
         let work = |at, client: &mut C, runner: start::Runner<'_>, own: &mut Own<'_, H>| {
             let part = ClosedLoop {
@@ -250,7 +253,7 @@ impl<C: Client + Send> Fleet<C> {
         let requests = load.schedules.iter().map(Vec::len).sum();
         let warm_up_of = |due: &Vec<Nanos>| due.partition_point(|&due| due < load.warm_up);
         check_is_measured(requests, load.schedules.iter().map(warm_up_of).sum())?;
-        let start = StartLine::new(threads);
+        let start = StartLine::new(threads, load.start);
         let parts: Vec<_> = load
             .schedules
             .into_iter()

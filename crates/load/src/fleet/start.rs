@@ -20,14 +20,18 @@ pub(super) struct StartLine {
 struct State {
     /// Threads that have neither come nor given up.
     missing: usize,
+    /// When the run begins, where that was fixed before.
+    fixed: Option<Monotonic>,
     start: Option<Monotonic>,
 }
 
 impl StartLine {
-    pub(super) fn new(threads: usize) -> Self {
+    /// For this many threads, which begin at `fixed`, or else as soon as all are ready.
+    pub(super) fn new(threads: usize, fixed: Option<Monotonic>) -> Self {
         Self {
             state: Mutex::new(State {
                 missing: threads,
+                fixed,
                 start: None,
             }),
             changed: Condvar::new(),
@@ -50,7 +54,7 @@ impl StartLine {
         let mut state = self.state();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 && state.start.is_none() {
-            state.start = Some(now() + LEAD);
+            state.start = state.fixed.or_else(|| Some(now() + LEAD));
             self.changed.notify_all();
         }
     }

@@ -31,7 +31,25 @@ fn load(schedules: Vec<Vec<Nanos>>, stop: &AtomicBool) -> OpenFleet<'_> {
         seed: 1,
         timeout: HOUR,
         waiting: Waiting::Spin,
+        start: None,
         stop,
+    }
+}
+
+/// All threads begin at the instant that was fixed, and what was due before they were ready is late.
+#[test]
+fn a_start_that_was_fixed_before_is_that_of_every_thread() {
+    let stop = AtomicBool::new(false);
+    for ahead in [Nanos::from_millis(20), Nanos::ZERO] {
+        let at = crate::clock::now() + ahead;
+        let fixed = OpenFleet {
+            start: Some(at),
+            ..load(schedules(3, 1000), &stop)
+        };
+        let run = fleet(3).open_loop(fixed, &mut NoHooks).unwrap();
+        assert!(run.runs.iter().all(|part| part.record.start() == at));
+        assert!(run.iter().all(|entry| entry.times.sent >= at));
+        assert_eq!(run.iter().next().unwrap().times.intended, at);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line of `taillab trace`.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -32,6 +33,7 @@ fn help() -> String {
          taillab trace -p 4711\n  \
          taillab trace --port 11211 --udp -d 30s\n  \
          taillab trace --cgroup system.slice/nginx.service --live\n  \
+         taillab trace --port 11211 --live --metrics 127.0.0.1:9188\n  \
          taillab trace -p 4711 --fix\n  \
          taillab trace -d 5s -- redis-server --save ''\n\n{}\n\n{EXIT_CODES}",
         privileges_of("trace")
@@ -123,12 +125,36 @@ pub struct ResultArgs {
     /// Show the result of the last second, every second, until q or Ctrl-C. Saves nothing without -o
     #[arg(long, conflicts_with_all = ["json", "fix"])]
     pub live: bool,
+    /// With --live, serve its figures over HTTP in the format of OpenMetrics, for Prometheus, on this port of the loopback
+    /// interface, or at this address; needs no terminal [default: 127.0.0.1:9188]
+    #[arg(hide_short_help = true, long, value_name = "[ADDR:]PORT", num_args = 0..=1, default_missing_value = "9188", requires = "live")]
+    pub metrics: Option<MetricsAddress>,
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Only print the result; the recording is a temporary file
     #[arg(hide_short_help = true, long, conflicts_with = "output")]
     pub no_save: bool,
+}
+
+/// Where figures are served: on the loopback interface unless an address is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsAddress(pub SocketAddr);
+
+impl FromStr for MetricsAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let port = || {
+            text.parse()
+                .ok()
+                .map(|port: u16| (Ipv4Addr::LOCALHOST, port).into())
+        };
+        let address = text.parse().ok().or_else(port);
+        address.map(Self).ok_or_else(|| {
+            format!("`{text}` is no address; write a port, e.g. 9188, or ADDR:PORT, e.g. 0.0.0.0:9188 or [::1]:9188")
+        })
+    }
 }
 
 impl ResultArgs {
@@ -251,9 +277,26 @@ mod tests {
             &["--port", "80", "--service-time", "0s"],
             &["--port", "80", "-d", "0"],
             &["--port", "80", "--live", "--json"],
+            &["--port", "80", "--metrics", "9188"],
+            &["--port", "80", "--live", "--metrics", "everywhere"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn figures_are_served_on_loopback_unless_an_address_is_given() {
+        for (words, wanted) in [
+            (&["--metrics"][..], "127.0.0.1:9188"),
+            (&["--metrics", "9000"], "127.0.0.1:9000"),
+            (&["--metrics", "0.0.0.0:9188"], "0.0.0.0:9188"),
+            (&["--metrics=[::1]:9188"], "[::1]:9188"),
+        ] {
+            let args = parse(&[&["--port", "80", "--live"], words].concat()).unwrap();
+            assert_eq!(args.result.metrics.unwrap().0.to_string(), wanted);
+        }
+        let args = parse(&["--port", "80", "--live"]).unwrap();
+        assert_eq!(args.result.metrics, None);
     }
 
     #[test]

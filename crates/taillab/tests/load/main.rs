@@ -6,6 +6,7 @@
     reason = "shared among the modules of one test binary"
 )]
 
+mod agent;
 mod faults;
 mod kinds;
 mod refusals;

@@ -20,6 +20,9 @@ const FLOOR_WARM_UP: Nanos = Nanos::from_millis(200);
 /// Runs the closed loop.
 pub fn run(context: &mut Context<'_>, work: &Closed) -> Result<LoadOutcome, Failure> {
     let lengths = (work.warmup, work.duration);
+    if let Some(appointment) = context.appointment {
+        appointment.wait(Nanos::ZERO, context.interrupt)?;
+    }
     let found = PeakFound::measure(&mut context.session, context.plan, work, lengths)?;
     Ok(LoadOutcome {
         mode: match work.outstanding {

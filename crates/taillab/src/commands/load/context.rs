@@ -4,11 +4,12 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::say::Say;
 use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
-use taillab_load::Endpoint;
+use taillab_load::{Endpoint, FleetRun};
 use taillab_load::target::{Host, Place};
-use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
+use taillab_model::load_result::{Capacity, CommonStart, Generator, LoadReport, Mode};
 use taillab_report::rate;
 
+use super::appointment::Appointment;
 use super::outcome::Ending;
 use super::plan::LoadPlan;
 use super::resolve;
@@ -20,8 +21,10 @@ pub struct Context<'a> {
     pub session: Session<'a>,
     pub interrupt: &'a Interrupt,
     pub say: Say,
-    /// LoadOutcome where the load is a share of it.
+    /// Measured where the load is a share of it.
     pub capacity: Option<Capacity>,
+    /// When this client of several begins.
+    pub appointment: Option<&'a Appointment>,
 }
 
 impl<'a> Context<'a> {
@@ -43,6 +46,7 @@ impl<'a> Context<'a> {
             interrupt,
             say,
             capacity: None,
+            appointment: None,
         })
     }
 
@@ -114,6 +118,16 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// When this client of several began, and how late it sent its first request.
+    pub fn started(&self, run: &FleetRun) -> Option<CommonStart> {
+        let first = run.iter().next();
+        let late = first.map(|first| first.times.sent.saturating_since(first.times.intended));
+        self.appointment.map(|appointment| CommonStart {
+            first_send_late_ns: late,
+            ..appointment.start()
+        })
+    }
+
     /// The generator as it was set up; the caller adds what it measured.
     pub fn generator(&self, mode: Mode) -> Generator {
         let client = &self.plan.client;
@@ -130,6 +144,7 @@ impl<'a> Context<'a> {
             threads: u32::try_from(client.threads()).unwrap_or(u32::MAX),
             kept_awake: client.keep_awake,
             capacity: self.capacity,
+            start: self.appointment.map(Appointment::start),
             wrong_answer: self.wrong_answer(),
             ..Generator::default()
         }

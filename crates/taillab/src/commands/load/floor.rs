@@ -33,6 +33,7 @@ pub fn of_schedule(
             shape,
             utilization: None,
             seed: context.plan.seed,
+            start: None,
         };
         let measured = session.open_loop("client's floor", sending)?;
         if measured.is_partial() {

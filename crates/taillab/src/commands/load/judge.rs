@@ -66,7 +66,10 @@ pub fn judge(
     };
     let ending = outcome.ending;
     match outcome.figures {
-        Figures::Load(measurement) => of_load(client, *measurement, floor_curves.flatten(), ending),
+        Figures::Load(measurement) => {
+            client.generator.start = context.started(&measurement.run);
+            of_load(client, *measurement, floor_curves.flatten(), ending)
+        }
         Figures::Steps { steps, found } => {
             (client.generator.steps, client.generator.found) = (steps, found);
             Judged::of(client.conclude(&LoadEvidence::default()), ending)

@@ -1,5 +1,7 @@
 //! `taillab load`: a server under load, seen by a client that says whether it can be believed.
 
+mod agent;
+mod appointment;
 mod closed;
 mod context;
 mod files;
@@ -26,13 +28,16 @@ use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_model::load_result::Floor;
 
+use self::appointment::Appointment;
 use self::context::Context;
 use self::floor::FloorResult;
 use self::outcome::LoadOutcome;
 use self::outputs::Outputs;
-use self::plan::Work;
+use self::plan::{LoadPlan, Work};
 use self::schedule::Schedule;
 use crate::cli::LoadArgs;
+
+pub use self::agent::run as run_agent;
 
 /// Loads the server as asked; the result is printed and saved.
 ///
@@ -41,9 +46,18 @@ use crate::cli::LoadArgs;
 /// that nothing is measured that cannot be saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
+    carry_out(args, &plan, None)
+}
+
+/// Does what is planned, from an instant on that other clients know too, if there is one.
+fn carry_out(
+    args: LoadArgs,
+    plan: &LoadPlan,
+    appointment: Option<&Appointment>,
+) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
-    let outputs = Outputs::new(args.output, args.common, args.limits, &plan)?;
+    let outputs = Outputs::new(args.output, args.common, args.limits, plan)?;
     let _awake = plan
         .client
         .keep_awake
@@ -51,7 +65,8 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
         .transpose()
         .map_err(host)?;
     plan.client.placing.step_aside()?;
-    let mut context = Context::connect(&plan, &interrupt, say)?;
+    let mut context = Context::connect(plan, &interrupt, say)?;
+    context.appointment = appointment;
     context.calibrate()?;
     let mut outcome = measure(&mut context)?;
     let floor = measure_floor(&context, outcome.schedule.take());

@@ -10,6 +10,7 @@ use taillab_model::load_result::{LoadStep, Mode, SearchResult};
 use taillab_model::{Nanos, Objective};
 use taillab_report::rate;
 
+use super::appointment::Appointment;
 use super::context::Context;
 use super::find::mixed;
 use super::outcome::{Ending, Figures, LoadOutcome};
@@ -20,6 +21,9 @@ use super::session::{LoadMeasurement, Sending};
 /// One load.
 pub fn single(context: &mut Context<'_>, work: &Open) -> Result<LoadOutcome, Failure> {
     let planned = Planned::of(context, work, work.levels[0], context.plan.seed)?;
+    if let Some(appointment) = context.appointment {
+        appointment.wait(planned.schedule.preparation(), context.interrupt)?;
+    }
     let measurement = planned.measure(context, &work.shape)?;
     Ok(LoadOutcome {
         mode: Mode::OpenLoop,
@@ -131,6 +135,7 @@ impl Planned {
                 shape,
                 utilization: self.utilization,
                 seed: self.seed,
+                start: context.appointment.map(Appointment::at),
             },
         )
     }
@@ -223,6 +228,7 @@ impl Steps {
         };
         self.steps.retain(is_other);
     }
+
     /// All of them, and what a search found.
     pub fn into_outcome(self, mode: Mode, found: Option<SearchResult>) -> LoadOutcome {
         LoadOutcome {

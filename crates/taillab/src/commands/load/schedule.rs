@@ -153,6 +153,14 @@ impl Shape {
 }
 
 impl Schedule {
+    /// How long before its start the client begins to prepare it: to start its threads, and to draw every request.
+    pub fn preparation(&self) -> Nanos {
+        const THREADS: Nanos = Nanos::from_millis(200);
+        const EACH: Nanos = Nanos::new(500);
+        let requests: usize = self.by_thread.iter().map(Vec::len).sum();
+        THREADS + EACH * requests as u64
+    }
+
     /// Requests of the measurement.
     pub fn measured_requests(&self) -> usize {
         self.by_thread

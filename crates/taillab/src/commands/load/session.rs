@@ -16,8 +16,8 @@ use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, NoHooks, OpenFleet, PingPong,
     SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
-use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
+use taillab_model::{Monotonic, Nanos};
 use taillab_report::rate;
 
 use super::plan::ClientPlan;
@@ -42,6 +42,8 @@ pub struct Sending<'a> {
     /// The rate as a share of the capacity, where this is known.
     pub utilization: Option<f64>,
     pub seed: u64,
+    /// When it begins; `None`: at once.
+    pub start: Option<Monotonic>,
 }
 
 /// The record of one measurement and its analysis.
@@ -188,6 +190,7 @@ impl<'a> Session<'a> {
             shape,
             utilization,
             seed,
+            start,
         } = sending;
         if schedule.measured_requests() == 0 {
             return Err(Failure::usage(format!(
@@ -207,6 +210,7 @@ impl<'a> Session<'a> {
             seed,
             timeout: self.client.timeout,
             waiting: self.client.waiting,
+            start,
             stop,
         };
         let started_unix_s = clock::unix_s();

@@ -1,5 +1,6 @@
 //! The screen of `--live`, which shows the last second, every second.
 
+mod exporter;
 mod tty;
 
 use std::collections::{HashSet, VecDeque};
@@ -18,6 +19,7 @@ use taillab_model::{Event, EventKind, Nanos, RecordingContext, ThreadName, Tid};
 use taillab_report::live::{self, Moment};
 use taillab_report::terminal::Style;
 
+use self::exporter::Exporter;
 use self::tty::Tty;
 pub use self::tty::ensure_there;
 use super::totals::Totals;
@@ -46,7 +48,9 @@ pub struct Written {
 
 /// The terminal's second screen, given back at the end: the shell's text stays as it was.
 pub struct Screen<'a> {
-    tty: Tty,
+    /// `None` where only figures are served.
+    tty: Option<Tty>,
+    exporter: Option<Exporter>,
     context: RecordingContext,
     /// Threads whose names were asked for.
     named: HashSet<Tid>,
@@ -68,16 +72,26 @@ pub struct Screen<'a> {
 }
 
 impl<'a> Screen<'a> {
-    /// Takes the screen.
-    pub fn new(
+    /// With `--live`, takes the terminal, and the address at which figures are served.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    pub fn if_asked(
         context: &RecordingContext,
         args: &TraceArgs,
         roots: &'a Roots,
         processes: &'a [u32],
         place: Option<&'a Path>,
-    ) -> Self {
-        Self {
-            tty: Tty::take(),
+    ) -> Result<Option<Self>, Failure> {
+        if !args.result.live {
+            return Ok(None);
+        }
+        let metrics = args.result.metrics.map(|address| address.0);
+        let exporter = metrics.map(Exporter::bind).transpose()?;
+        let draws = exporter.is_none() || tty::is_there();
+        Ok(Some(Self {
+            tty: draws.then(Tty::take),
+            exporter,
             context: context.clone(),
             named: HashSet::new(),
             analysis: AnalysisArgs {
@@ -99,7 +113,7 @@ impl<'a> Screen<'a> {
                 total: args.length(),
                 ..live::Screen::default()
             },
-        }
+        }))
     }
 
     /// Where the events of each window are sent to.
@@ -115,6 +129,13 @@ impl<'a> Screen<'a> {
         for window in new {
             self.take(window);
         }
+        if let Some(exporter) = &mut self.exporter {
+            exporter.counted.set_skipped(self.skipped);
+            exporter.answer(&self.context.server);
+        }
+        let Some(tty) = &self.tty else {
+            return;
+        };
         self.shown.elapsed = Nanos::new(elapsed.as_nanos() as u64);
         self.shown.observer = Some(self.observer(elapsed, written));
         self.shown.note = Some(self.note(written));
@@ -123,12 +144,12 @@ impl<'a> Screen<'a> {
             width: columns,
             ..style()
         };
-        self.tty.draw(&self.shown.lines(style, rows), rows);
+        tty.draw(&self.shown.lines(style, rows), rows);
     }
 
     /// Whether the user has pressed q since the last call.
     pub fn is_left(&self) -> bool {
-        self.tty.pressed(b'q')
+        self.tty.as_ref().is_some_and(|tty| tty.pressed(b'q'))
     }
 
     fn observer(&self, elapsed: Duration, written: Written) -> Observer {
@@ -221,6 +242,9 @@ impl<'a> Screen<'a> {
 
     fn moment(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) -> Moment {
         let report = &analysed.report;
+        if let Some(exporter) = &mut self.exporter {
+            exporter.counted.add(&report.server, &sojourns);
+        }
         self.whole.add(analysed, sojourns);
         Moment::of(&report.server, report.arrival_rate_per_s)
     }

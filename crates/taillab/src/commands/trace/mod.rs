@@ -38,7 +38,8 @@ const LEAST_SPACE: u64 = 64 << 20;
 
 /// Records, analyses, prints and saves.
 pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
-    if args.result.live {
+    // what only serves figures needs no terminal
+    if args.result.live && args.result.metrics.is_none() {
         live::ensure_there()?;
     }
     let asked = trials::asked(&args)?;

@@ -84,7 +84,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     observe::name(&mut context, roots, Vec::new(), &found.server.processes);
     let processes = found.server.processes.clone();
     let live = args.result.live;
-    let mut screen = live.then(|| Screen::new(&context, args, roots, &processes, place));
+    let mut screen = Screen::if_asked(&context, args, roots, &processes, place)?;
     let batches = screen.as_mut().map(Screen::batches);
     let counters = Counters::begin(roots, watched, &processes);
     // not every user is allowed to; the result then says that it is not known

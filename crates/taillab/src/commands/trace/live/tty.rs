@@ -22,16 +22,21 @@ pub struct Tty {
     before: Option<Termios>,
 }
 
+/// Whether standard output is a terminal.
+pub fn is_there() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Ensures that there is a terminal to draw on.
 ///
 /// # Errors
 /// Standard output is not a terminal ([`Exit::Usage`](taillab_console::exit::Exit::Usage)).
 pub fn ensure_there() -> Result<(), Failure> {
-    match io::stdout().is_terminal() {
+    match is_there() {
         true => Ok(()),
         false => Err(Failure::usage(
-            "--live draws on a terminal, and standard output is not one: leave --live out, or provide \
-             one (`ssh -t`, `docker run -t`)",
+            "--live draws on a terminal, and standard output is not one: leave --live out, provide one \
+             (`ssh -t`, `docker run -t`), or only serve its figures (--metrics)",
         )),
     }
 }

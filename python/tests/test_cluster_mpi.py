@@ -1,0 +1,109 @@
+"""The cluster over MPI, with ranks of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet
+import taillab
+from stand_in import PATIENCE_S
+
+from taillab.cluster import DataSet
+from test_cluster_ranks import prepared  # noqa: F401
+
+MPIRUN = Path(sys.executable).with_name("mpirun")
+
+
+def started(words, ranks, *more):
+    """An experiment under mpirun, which works for root too, and with fewer CPUs than ranks."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--with-ft", "ulfm", *more, "-n", str(ranks)]
+    command += [sys.executable, "-m", "taillab.cluster", *map(str, words)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(child):
+    try:
+        return child.communicate(timeout=2 * PATIENCE_S)
+    finally:
+        child.kill()
+
+
+def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
+    out = tmp_path / "out"
+    words = ["load", server, "-R", "2k", "-d", "300ms", "--warmup", "100ms", "--lead", "2s", "-o", out]
+    child = started([*words, "--", "--connections=2", "--floor=off", "--wait=hybrid"], 3)
+    said, errors = ended(child)
+    # 4: on a busy machine a client may not believe itself
+    assert child.returncode in (0, 4), errors
+    found = json.loads((out / "cluster.json").read_text())
+    measured = [taillab.load(out / f"client-{n}") for n in range(2)]
+    loads = [each.summary.load for each in measured]
+    assert found["requests"] == sum(load.requests for load in loads) > 100 and not found["partial"]
+    assert found["response_time"]["count"] == sum(each.histogram.count for each in measured)
+    assert found["response_time"]["max"] == max(load.response_time.max for load in loads)
+    # each sends half of the rate, from a seed of its own: 300 requests expected, five standard deviations
+    assert all(abs(load.requests - 300) < 90 for load in loads) and loads[0].requests != loads[1].requests
+    for row, each in zip(found["clients"], measured, strict=True):
+        start = each.summary.generator.start
+        assert (start.client, start.clients) == (row["client"], 2)
+        # one machine has one clock, and its ranks must find that
+        assert abs(row["clock"]["offset_ns"]) <= row["clock"]["error_ns"]
+        assert abs(row["start"]["off_plan_ns"]) <= row["start"]["error_ns"] + start.error_ns
+    table = pyarrow.parquet.read_table(out / "requests.parquet")
+    assert set(table["client"].to_pylist()) == {0, 1} and len(table) == sum(len(each.requests) for each in measured)
+    assert found["start_skew"]["max_ns"] >= 0 and "start skew" in said
+
+
+def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):  # noqa: F811
+    folder, _ = prepared
+    # its program hangs, so that the rank is still at work when it is killed
+    (folder / "behaviour.json").write_text('{"1": "hangs"}')
+    words = ["load", "echo+tcp://db:7", "-R", "6k", "-d", "100ms", "--warmup", "0", "--lead", "500ms", "--patience", "20s"]
+    child = started([*words, "-o", folder / "out"], 3)
+    os.kill(parent_of("agent", str(folder)), signal.SIGKILL)
+    said, errors = ended(child)
+    found = json.loads((folder / "out" / "cluster.json").read_text())
+    assert child.returncode != 0 and found["partial"] and found["response_time"]["count"] == 2_000
+    assert "rank 2 on" in errors and "ended while measuring" in errors and "partial" in said
+
+
+def parent_of(word, place):
+    """The rank whose program, of this folder, sleeps: it hangs."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().decode().split("\0")
+                state = (process / "stat").read_text().rsplit(")", 1)[1].split()
+                sleeps = "nanosleep" in (process / "wchan").read_text()
+            except OSError:
+                continue
+            if word in words and any(each.startswith(place) for each in words) and sleeps:
+                return int(state[1])
+        time.sleep(0.02)
+    raise TimeoutError("no rank has started its program")
+
+
+def test_a_sweep_is_computed_on_the_ranks(tmp_path):
+    words = ["sweep", "sim", "--vary", "utilization=0.5,0.8", "--seeds", "2", "-o", tmp_path / "sweep"]
+    child = started([*words, "--", "--requests=50k", "--threads=1"], 2)
+    said, errors = ended(child)
+    assert child.returncode == 0 and "4 of 4 points" in said, errors
+    table = DataSet(tmp_path / "sweep").read()
+    assert len(table) == 4 and table["p99_lo_ns"].null_count == 0
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path):
+    for words, says in (
+        (["load", "echo+tcp://db:7", "-R", "fast"], "`fast` is no rate"),
+        (["load", "echo+tcp://db:7", "-R", "1k"], "mpirun -n 2"),
+    ):
+        command = [sys.executable, "-m", "taillab.cluster", *words, "-o", str(tmp_path / "out")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert ran.returncode == 2 and says in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
