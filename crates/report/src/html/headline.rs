@@ -76,9 +76,8 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put!(page, "</section>\n");
     }
     put_reservations(page, verdict);
-    if let Some((text, cut)) = schedule::off_schedule(report).zip(schedule::cut(report)) {
-        let text = format!("{text}. Held up for {}.", schedule::reasons(cut));
-        paragraph(page, "notice notable", &text);
+    if let Some(text) = schedule::off_schedule(report) {
+        paragraph(page, "notice notable", &format!("{text}."));
     }
     if report.partial {
         put!(

@@ -58,9 +58,6 @@ impl Page {
         for (name, fact) in facts(document, true) {
             self.fact(name, &fact);
         }
-        if let Some(cut) = schedule::cut(report) {
-            self.fact("held up", &schedule::reasons(cut));
-        }
         if let Some(place) = saved_in {
             self.fact("saved in", place);
         }
