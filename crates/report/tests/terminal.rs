@@ -1,9 +1,10 @@
 //! The result as it appears in a terminal.
 
 use taillab_model::Nanos;
-use taillab_model::summary::{LimitedBy, Reason};
-use taillab_report::Document;
+use taillab_model::explanation::Share;
+use taillab_model::summary::{LimitedBy, NoScaling, Reason, Scaling};
 use taillab_report::terminal::{NextStep, Style, render, screen};
+use taillab_report::{Document, html};
 
 use crate::common;
 
@@ -39,7 +40,7 @@ fn p99_is_also_held_against_the_schedule() {
         }
         ideal.of_schedule = Some(of_schedule);
         let screen = screen(&sample.report(), None, &[], Style::PLAIN);
-        let page = String::from_utf8(taillab_report::html::render(&sample.report())).unwrap();
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         [screen, page].map(|text| words(text).contains("poisson arrivals as intended"))
     };
@@ -210,6 +211,45 @@ fn a_peak_that_is_not_the_servers_says_so() {
     for own in [text(LimitedBy::Server, false), text(LimitedBy::Waits, true)] {
         assert!(!own.contains(&because("")), "{own}");
     }
+}
+
+/// Lock and cache contention would vanish in a t that comes from all cores.
+#[test]
+fn what_several_workers_reach_of_as_many_times_one_is_a_line_of_its_own() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let text = |sample: &common::Sample| {
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
+        let screen = screen(&sample.report(), None, &[], Style::PLAIN);
+        assert_eq!(page.contains("Scaling"), screen.contains("  scaling  "));
+        screen.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(!text(&sample).contains("one alone"));
+    sample.summary.server.ideal.workers = 4;
+    let scaling = Scaling {
+        workers: 4,
+        one_per_s: Some(43_900.0),
+        reached: Some(Share {
+            value: 0.861,
+            lo: Some(0.82),
+            hi: Some(0.903),
+        }),
+        not_known_because: None,
+    };
+    let with = |sample: &mut common::Sample, scaling| {
+        sample.summary.calibration.as_mut().unwrap().scaling = Some(scaling);
+        text(sample)
+    };
+    let known = with(&mut sample, scaling);
+    let said = "scaling 4 workers reach 151,192/s together, 86.1 % (82.0–90.3) of 4 × one alone (43,900/s)";
+    assert!(known.contains(said), "{known}");
+    let unknown = Scaling {
+        reached: None,
+        not_known_because: Some(NoScaling::PeakIsNotOfServer),
+        ..scaling
+    };
+    let unknown = with(&mut sample, unknown);
+    let said = "what 4 workers reach of 4 × one alone is not known: the server was not the limit at the peak";
+    assert!(unknown.contains(said), "{unknown}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         server::workers(result)
     );
     let began = figures::began(report.started_unix_s);
-    let facts = match &report.load {
+    let mut facts = match &report.load {
         Some(load) => vec![
             (
                 "Load",
@@ -44,6 +44,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             ("From", began),
         ],
     };
+    facts.extend(server::scaling(report).map(|text| ("Scaling", text)));
     put_head(page, report, &facts);
 }
 

@@ -173,7 +173,7 @@ fn load_facts(
     date: &str,
 ) -> Vec<(&'static str, String)> {
     let report = document.report;
-    vec![
+    let mut facts = vec![
         (
             "load",
             format!(
@@ -203,7 +203,9 @@ fn load_facts(
                 report.duration_ns
             ),
         ),
-    ]
+    ];
+    facts.extend(server::scaling(report).map(|text| ("scaling", text)));
+    facts
 }
 
 /// What the head says about a server that was watched.
