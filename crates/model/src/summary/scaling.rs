@@ -14,14 +14,15 @@ pub struct Scaling {
     /// The workers, each with a core of its own; virtual ones wait and need none.
     #[schemars(range(min = 2))]
     pub workers: u32,
-    /// Requests per second that one of them answers, by its own t: 1 / t. `None` where t comes from the peak.
+    /// Requests per second that one of them answers, by its own t: 1 / t. Absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub one_per_s: Option<f64>,
-    /// The peak ÷ (`workers` × `one_per_s`), either both with the probe or both without it.
+    /// The peak ÷ (`workers` × `one_per_s`), either both with the probe or both without it. Absent where that is not
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Share>,
-    /// Why `reached` is not known, where it is not.
+    /// Why it is not known what they reach. Absent where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known_because: Option<NoScaling>,
 }
