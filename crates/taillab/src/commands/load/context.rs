@@ -4,8 +4,8 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::say::Say;
 use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
-use taillab_load::{Endpoint, FleetRun};
 use taillab_load::target::{Host, Place};
+use taillab_load::{Endpoint, FleetRun};
 use taillab_model::load_result::{Capacity, CommonStart, Generator, LoadReport, Mode};
 use taillab_report::rate;
 
