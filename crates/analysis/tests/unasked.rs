@@ -62,6 +62,9 @@ fn what_no_socket_of_the_server_receives_is_no_request_to_it() {
     }
     let mut passing = Talk::joined(40_001);
     let mut waiting = Talk::joined(40_002);
+    // that sockets' parts are recorded shows with the first of them
+    passing.wait(1_000_000);
+    waiting.wait(1_000_000);
     for _ in 0..30 {
         passing.sends(b"get a\r\n");
     }

@@ -51,7 +51,7 @@ fn what_is_not_counted_is_said_where_the_counts_are() {
     let shown = |sample: &TraceSample| {
         let report = sample.report();
         let screen = terminal::screen(&report, None, &[], plain(200));
-        (screen, html::render(&report).unwrap())
+        (screen, String::from_utf8(html::render(&report)).unwrap())
     };
     let (screen, page) = shown(&sample);
     assert!(!screen.contains("left out") && !page.contains("Left out"));
