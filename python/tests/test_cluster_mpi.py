@@ -13,7 +13,8 @@ import taillab
 from stand_in import PATIENCE_S
 
 from taillab.cluster import DataSet
-from test_cluster_ranks import prepared  # noqa: F401
+# a fixture
+from test_cluster_ranks import prepared
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 
@@ -59,7 +60,7 @@ def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
     assert found["start_skew"]["max_ns"] >= 0 and "start skew" in said
 
 
-def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):  # noqa: F811
+def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):
     folder, _ = prepared
     # its program hangs, so that the rank is still at work when it is killed
     (folder / "behaviour.json").write_text('{"1": "hangs"}')
@@ -98,12 +99,13 @@ def test_a_sweep_is_computed_on_the_ranks(tmp_path):
     assert len(table) == 4 and table["p99_lo_ns"].null_count == 0
 
 
-def test_what_is_wrong_is_said_in_one_line(tmp_path):
-    for words, says in (
-        (["load", "echo+tcp://db:7", "-R", "fast"], "`fast` is no rate"),
-        (["load", "echo+tcp://db:7", "-R", "1k"], "mpirun -n 2"),
+def test_what_is_wrong_is_said_in_one_line_and_ends_all_ranks(tmp_path):
+    (tmp_path / "cluster.json").write_text("{}")
+    for ranks, words, says in (
+        (1, ["-R", "1k"], "mpirun -n 2"),
+        (2, ["-R", "fast"], "`fast` is no rate"),
+        (2, ["-R", "1k"], "holds a result already"),
     ):
-        command = [sys.executable, "-m", "taillab.cluster", *words, "-o", str(tmp_path / "out")]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        assert ran.returncode == 2 and says in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
+        child = started(["load", "echo+tcp://db:7", *words, "-o", tmp_path], ranks)
+        _, errors = ended(child)
+        assert child.returncode == 2 and errors.count("taillab: error: ") == 1 and says in errors, errors

@@ -199,8 +199,6 @@ def test_a_request_to_many_servers_lasts_as_long_as_the_slowest(server, tmp_path
     options = ("--connections=2", "--floor=off", "--wait=hybrid")
     wanted = load(rate_per_s=1_000.0, duration_ns=3 * S // 10, options=options)
     with ranks(tmp_path, [{}, {}]) as (link, _):
-        with pytest.raises(UsageError, match="3 servers need as many ranks .* mpirun -n 4"):
-            experiment.fan_out(link, wanted, [server] * 3, settings(tmp_path, []))
         waits = settings(tmp_path, [], shown, waits=Waits(patience_s=20, lead_s=1.5))
         assert experiment.fan_out(link, wanted, [server] * 2, waits) in (OK, INVALID)
     found = result(tmp_path)
@@ -295,7 +293,10 @@ def test_what_cannot_be_done_is_refused_before_it_starts(prepared):
         for wrong, says in ((settings(folder, [], server_rank=5), "no rank 5"), (settings(folder, [], server_rank=1), "three ranks")):
             with pytest.raises(UsageError, match=says):
                 experiment.load(link, load(), wrong)
-        (folder / "out").mkdir()
+        with pytest.raises(UsageError, match="3 servers need as many ranks .* mpirun -n 4"):
+            experiment.fan_out(link, load(), ["echo+tcp://db:7"] * 3, settings(folder, []))
+    with ranks(folder, [{}]) as (link, _):
+        (folder / "out").mkdir(exist_ok=True)
         (folder / "out" / "cluster.json").write_text("{}")
         with pytest.raises(UsageError, match="holds a result already"):
             experiment.load(link, load(), settings(folder, []))
