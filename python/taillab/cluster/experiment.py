@@ -104,6 +104,8 @@ def _load(master: Master, version: str, wanted: Load, settings: Settings, comman
 
 def _send(master: Master, clients: list[Member], server: Member | None, wanted: Load, version: str, settings: Settings) -> None:
     if server is not None:
+        # its clock, while it has nothing to do
+        master.measure_clocks()
         length_s = settings.waits.lead_s + wanted.length_ns / 1e9 + _TRACE_MARGIN_S
         words = ["trace", "--quiet", f"--duration={length_s:.3f}s", *settings.trace_options]
         master.command(server, words, length_s + settings.waits.patience_s)
@@ -111,6 +113,7 @@ def _send(master: Master, clients: list[Member], server: Member | None, wanted: 
     master.measure(wanted.length_ns, lambda at_ns, clocks: plans(wanted, version, at_ns, clocks, everybody), clients)
     if server is not None:
         master.finish([server], master.at_ns + wanted.length_ns, settings.waits.patience_s)
+        master.measure_clocks()
     _gather(master, settings)
 
 
