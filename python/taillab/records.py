@@ -121,6 +121,10 @@ Nanos = int
 """A length of time in integer nanoseconds; never negative."""
 
 
+NoScaling = Literal["peak_is_not_of_server", "one_is_not_known"]
+"""Why it is not known what several workers reach together."""
+
+
 NoiseKind = Literal[
     "tick",
     "interrupt",
@@ -413,6 +417,10 @@ class Calibration(Record):
     """Lower end of its interval."""
     peak_per_s: float
     """Peak throughput of the server without the probe: median over the blocks."""
+    scaling: Scaling | None
+    """What several workers reached of as many times what one reaches by itself. Absent where there is only
+    one.
+    """
     server_cpu_busy_share: float
     """Share of the server's CPUs that was not idle at the peak."""
 
@@ -1864,6 +1872,25 @@ class RttSuspect(Record):
     """The row that has it: `tcp blocking`."""
     without: str | None
     """The row without it; `null` where nothing is left to take away."""
+
+
+class Scaling(Record):
+    """What several workers answer together at the peak, compared with as many times what one of them answers
+    by itself. Locks, caches and memory that they share, and work that is shared out unevenly, make it less
+    than 1. Some of that may be in `one_per_s`, since the others work a part of the time while one is
+    watched.
+    """
+
+    not_known_because: NoScaling | None
+    """Why it is not known what they reach. Absent where it is."""
+    one_per_s: float | None
+    """Requests per second that one of them answers, by its own t: 1 / t. Absent where that is not known."""
+    reached: Share | None
+    """The peak ÷ (`workers` × `one_per_s`), either both with the probe or both without it. Absent where that
+    is not known.
+    """
+    workers: int
+    """The workers, each with a core of its own; virtual ones wait and need none."""
 
 
 class Scheduled(Record):

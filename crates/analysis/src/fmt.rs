@@ -65,9 +65,9 @@ impl fmt::Display for Percentile {
 }
 
 /// Why a server cannot be compared with its ideal, without a full stop.
-pub(crate) struct Unlike<'a>(pub(crate) &'a Withdrawn);
+pub(crate) struct WhyNotCompared<'a>(pub(crate) &'a Withdrawn);
 
-impl fmt::Display for Unlike<'_> {
+impl fmt::Display for WhyNotCompared<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
             Withdrawn::ServiceTimeUnknown => f.write_str(
@@ -101,9 +101,9 @@ impl fmt::Display for Unlike<'_> {
 }
 
 /// When and how fast a queue grew, without a full stop.
-pub(crate) struct Grew<'a>(pub(crate) &'a Overload);
+pub(crate) struct QueueGrowth<'a>(pub(crate) &'a Overload);
 
-impl fmt::Display for Grew<'_> {
+impl fmt::Display for QueueGrowth<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let overload = self.0;
         let seconds = |at: Nanos| format!("{:.1} s", at.as_secs_f64());

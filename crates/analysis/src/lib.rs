@@ -47,6 +47,7 @@ pub mod requests;
 mod resent;
 mod roots;
 pub mod rtt;
+pub mod scaling;
 pub mod service_time;
 mod shadow;
 mod sleeping;

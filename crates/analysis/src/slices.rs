@@ -4,10 +4,11 @@
 //! the **sample** if it came in within a slice, but not in its first [`LEAD`], in which it is not known yet
 //! who is on the CPUs, and not in its last [`TAIL`], so that it can still leave within the slice. One that
 //! leaves later stays in the sample, so slow requests are not missing: what happened to it after the
-//! slice is charged to `unobserved`, like what was before the slice.
+//! slice is charged to `unobserved`, like what was before the slice. Stages, causes and the replay are those of
+//! the sample; sojourn, ideal and excess are complete.
 //!
-//! Nothing is concluded from the time between two slices, and CPUs and threads are learnt anew in each
-//! slice.
+//! The time between two slices is like a blind window: nothing is concluded from it, and CPUs and threads
+//! are learnt anew in each slice.
 
 use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos};
 

@@ -65,14 +65,14 @@ pub(crate) fn cells_around(counts: &[u64], unanswered: u64, q: f64) -> Option<Ra
 #[derive(Clone, Debug)]
 pub struct StageBands {
     /// All requests, while there are no more than `exact`.
-    kept: Vec<Kept>,
+    kept: Vec<KeptRequest>,
     exact: usize,
     /// By the cell of the sojourn; empty as long as the requests are kept.
     cells: Vec<StageSums>,
 }
 
 /// The sojourn and, of a complete request, the stages.
-type Kept = (Nanos, Option<[Nanos; 5]>);
+type KeptRequest = (Nanos, Option<[Nanos; 5]>);
 
 /// The complete requests of a band, or of a cell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,7 +170,7 @@ fn band_of_cells(
 }
 
 /// The requests are in order of their sojourns.
-fn band_of_kept((ranked, unanswered): (&[Kept], u64), q: f64) -> Option<StagesAt> {
+fn band_of_kept((ranked, unanswered): (&[KeptRequest], u64), q: f64) -> Option<StagesAt> {
     let n = ranked.len() as u64;
     let (centre, mut half) = band((n, unanswered), q)?;
     loop {

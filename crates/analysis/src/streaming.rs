@@ -1,4 +1,4 @@
-//! The analysis of a recording, window by window: one pass, in bounded memory.
+//! The analysis of a recording, [window](crate::window) by window: one pass, in bounded memory.
 //!
 //! Everything is summed over the requests as they come. Up to [`AnalysisOptions::exact`] requests, the
 //! values themselves are kept, so that a short recording has exact quantiles. Beyond that, quantiles

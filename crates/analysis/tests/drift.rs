@@ -67,7 +67,7 @@ pub(crate) fn sojourns(rng: &mut Xoshiro256PlusPlus, drift: Drift, seconds: f64)
 
 /// How good the intervals of some runs were, at one quantile.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct Coverage {
     /// Runs whose interval contains the true quantile, or that do not know it.
     pub(crate) held: u32,
     /// Runs that know the quantile.
@@ -82,8 +82,8 @@ pub(crate) fn judge(
     seconds: f64,
     truth_ns: [f64; 3],
     seeds: std::ops::Range<u64>,
-) -> [Held; 3] {
-    let mut all = [Held::default(); 3];
+) -> [Coverage; 3] {
+    let mut all = [Coverage::default(); 3];
     for seed in seeds {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let distribution = distribution_of(&sojourns(&mut rng, drift, seconds));

@@ -111,6 +111,7 @@ fn good(analysis: &Analysed) -> Report {
             limited_by: LimitedBy::Server,
             outstanding: 32,
             blocks: 5,
+            scaling: None,
         }),
         server: ServerResult {
             overhead: Overhead {

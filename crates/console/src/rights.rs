@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taillab_host::tune::{Tuner, Which};
-use taillab_host::{Invoker, JournalFolder, Roots, work_apart};
+use taillab_host::{Invoker, JournalFolder, Roots, run_unprivileged};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
@@ -76,7 +76,7 @@ pub fn without_root<T: Serialize + DeserializeOwned>(
         user if user.is_root() => Invoker::nobody(),
         user => user,
     };
-    let found = work_apart(&user, || serde_json::to_vec(&work()).unwrap_or_default());
+    let found = run_unprivileged(&user, || serde_json::to_vec(&work()).unwrap_or_default());
     let found = found.map_err(|error| {
         Failure::failed(format!(
             "cannot analyse the recording without root privileges: {error}"

@@ -13,12 +13,12 @@ pub struct Changes {
 }
 
 /// A mitigation that is applied.
-pub struct Held {
+pub struct HeldMitigation {
     mitigation: &'static Mitigation,
     applied: Applied,
 }
 
-impl Held {
+impl HeldMitigation {
     /// The name of the mitigation that is held.
     pub const fn name(&self) -> &'static str {
         self.mitigation.is.name
@@ -77,7 +77,7 @@ impl Changes {
     ///
     /// # Errors
     /// [`NotApplied`]; then nothing is changed, or the failure says what is.
-    pub fn apply(&self, mitigation: &'static Mitigation) -> Result<Held, NotApplied> {
+    pub fn apply(&self, mitigation: &'static Mitigation) -> Result<HeldMitigation, NotApplied> {
         let applied = self.make(mitigation, true).map_err(|error| match &error {
             TuneError::Unavailable { reason, .. } => NotApplied::Unavailable(reason.clone()),
             TuneError::Harmful(harms) => NotApplied::Unavailable(harms.join("; ")),
@@ -86,7 +86,7 @@ impl Changes {
         })?;
         match applied.id.is_none() && applied.holds.is_empty() {
             true => Err(NotApplied::Unavailable("everything is set already".into())),
-            false => Ok(Held {
+            false => Ok(HeldMitigation {
                 mitigation,
                 applied,
             }),
@@ -103,7 +103,7 @@ impl Changes {
     ///
     /// # Errors
     /// Something could not be put back; `taillab tune revert` tries again.
-    pub fn take_back(&self, held: Held) -> Result<(), Failure> {
+    pub fn take_back(&self, held: HeldMitigation) -> Result<(), Failure> {
         let (name, id) = (held.name(), held.applied.id);
         // this ends what only a process can hold
         drop(held);

@@ -2,9 +2,11 @@
 //!
 //! What this crate makes is tied to descriptors or to the kernel's death signal, so it disappears with
 //! our process; the [`journal`] lists the rest.
+//!
+//! `unsafe` is needed for namespaces, death signals, children without privileges, the cap on memory, trials of
+//! hooks, scheduling, the time stamp counter, drivers and bpf(2).
 
 pub mod activity;
-mod apart;
 mod cgroup;
 pub mod clock;
 pub mod components;
@@ -41,11 +43,11 @@ mod tail;
 pub mod target;
 pub mod testbed;
 pub mod tune;
+mod unprivileged;
 mod user;
 pub mod user_files;
 pub mod veth;
 
-pub use apart::work_apart;
 pub use cgroup::{CpuQuota, cpu_quota, throttled_time};
 pub use cpu_lock::{CpuLockError, CpuLocks};
 pub use cpu_time::{CpuSample, CpuUsage, process_ticks};
@@ -64,4 +66,5 @@ pub use roots::Roots;
 pub use server::{ServerExit, ServerProcess, ServerSpec};
 pub use sysfs::SysfsError;
 pub use testbed::{DeviceId, Testbed, TestbedSpec};
+pub use unprivileged::run_unprivileged;
 pub use user::{UnknownUser, User};

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::invoker::Invoker;
     use crate::roots::testing::tree;
-    use crate::work_apart;
+    use crate::run_unprivileged;
 
     #[test]
     fn what_is_available_is_read_in_bytes() {
@@ -117,7 +117,7 @@ mod tests {
             user if user.is_root() => Invoker::nobody(),
             user => user,
         };
-        work_apart(&user, || {
+        run_unprivileged(&user, || {
             let limit = |before: &Rlimit| before.current.unwrap_or(u64::MAX);
             let before = limit(&getrlimit(Resource::Data));
             let cap = MemoryCap::with_room(&roots, room).unwrap();

@@ -19,6 +19,11 @@
 //!
 //! Only a [`fleet`], [`rtt`] and the servers start threads. Everything else runs on the calling thread,
 //! which the caller pins and puts into the right network namespace.
+//!
+//! How these work together, and who the clients are: `README.md` of this crate.
+//!
+//! `unsafe` is needed for time stamps and batches of sockets, for io_uring, AF_XDP, shared memory and
+//! libibverbs of [`rtt`], and for the memory that a [`fault`] touches.
 
 pub mod client;
 pub mod clock;

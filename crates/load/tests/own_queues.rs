@@ -11,10 +11,10 @@ use taillab_queueing::exact::Mdc;
 
 use crate::support::streams::client;
 
-/// How long a worker waits for each request.
-const SERVICE: Nanos = Nanos::from_millis(1);
+/// How long a worker waits for each request: long beside what a busy machine holds the generator up.
+const SERVICE: Nanos = Nanos::from_millis(4);
 const UTILIZATION: f64 = 0.7;
-const LENGTH: Nanos = Nanos::from_millis(2_500);
+const LENGTH: Nanos = Nanos::from_secs(6);
 const CONNECTIONS: usize = 64;
 
 /// Attempts that a machine whose generator is held up may spoil.

@@ -1,7 +1,7 @@
 //! What a nanosecond of a request was spent on, and who is responsible for it.
 //!
 //! Everything that is said about a cause is in its row of `causes!`. How to add one:
-//! `CONTRIBUTING.md`.
+//! `crates/analysis/src/ledger/README.md`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! The vocabulary of taillab: typed time, kernel events, requests and distributions.
 //!
-//! Every other crate uses these types; this crate depends on no other.
+//! Every other crate uses these types; this crate depends on no other. A quantity, a clock or a record that two
+//! crates share belongs here.
 
 /// Implements `Display` with the name that the type has in JSON.
 #[macro_export]

@@ -2,7 +2,8 @@
 //!
 //! They come from *Tales of the Tail*, section 4, and from the tuning guides of Linux.
 //! `analysis::predict` says what each would achieve, `host::tune` makes the change; both refer to
-//! the rows here. How to add one: `CONTRIBUTING.md`.
+//! the rows here. How to add one:
+//! `crates/host/src/tune/mitigations/README.md`.
 
 use crate::cause::Cause;
 

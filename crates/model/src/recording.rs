@@ -1,9 +1,11 @@
 //! Kernel events as recorded: 16 bytes each, one stream for each CPU, merged by time.
 //!
 //! The same 16 bytes are the probe's wire format and what a run keeps in memory, so that
-//! nothing is converted between the kernel and the matcher. A file holds them compressed:
+//! nothing is converted between the kernel and the matcher. A file holds them in compressed blocks, each
+//! of one CPU, so that damage costs only the events of the damaged block:
 //! [`RecordingWriter`] writes it while events come, [`RecordingReader`] gives them back in
-//! order of time, both in bounded memory; [`Recording`] is all of it in memory.
+//! order of time, both in bounded memory; [`Recording`] is all of it in memory. What a recording
+//! holds besides its events (names of threads and interrupts, t, workers, hooks) is its [`RecordingContext`].
 //!
 //! This module needs neither the kernel nor the probe.
 

@@ -6,6 +6,7 @@
 mod clients;
 mod cut;
 mod load;
+mod scaling;
 mod scheduled;
 mod verdict;
 
@@ -18,6 +19,7 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
     LoadSegment, LoadSummary,
 };
+pub use self::scaling::{NoScaling, Scaling};
 pub use self::scheduled::{ReplayedSchedule, Scheduled};
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
@@ -231,6 +233,9 @@ pub struct Calibration {
     pub outstanding: u32,
     /// Blocks measured.
     pub blocks: u32,
+    /// What several workers reached of as many times what one reaches by itself. Absent where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
 }
 
 /// What kept a peak from being higher.

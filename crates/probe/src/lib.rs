@@ -8,6 +8,8 @@
 //! Only this crate needs clang, and only with the feature `bpf` (the default).
 //! Without it the interface is the same, and [`Probe::load`] returns
 //! [`ProbeError::NotBuilt`].
+//!
+//! `unsafe` is needed for rings in shared memory, and for loading and attaching programs.
 
 mod disturbances;
 mod error;
@@ -51,5 +53,5 @@ pub use without_bpf::{IpiWatch, KernelLoop, Probe, survey};
 pub use disturbances::{Disturbances, UnknownDisturbance};
 pub use error::ProbeError;
 pub use noise_account::KernelAccount;
-pub use spec::{Devices, ProbeSpec, ProgramCost, ServerProcesses, UNCONNECTED_T5};
+pub use spec::{Addresses, Devices, ProbeSpec, ProgramCost, ServerProcesses, UNCONNECTED_T5};
 pub use taillab_model::Transport;

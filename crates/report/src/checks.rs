@@ -4,7 +4,7 @@ use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
     ArrivalsReference, Calibration, Claim, ClientsSummary, DeadTime, DispersionAt, Hook, LimitedBy,
     LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE,
-    Matching, Observer, Overhead, Scheduled, Verdict,
+    Matching, Observer, Overhead, Report, Verdict,
 };
 use taillab_model::{Distribution, MiddleStamps, Nanos};
 
@@ -58,7 +58,7 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let report = document.report;
     let matched = &report.server.matching;
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
-    checks.extend(report.scheduled.as_ref().and_then(on_schedule));
+    checks.extend(on_schedule(report));
     checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
         let cut = schedule::cut(report).map_or(Nanos::ZERO, |cut| cut.length_ns);
@@ -116,10 +116,16 @@ fn claims(verdict: &Verdict) -> Option<TrustCheck> {
     judged("claims", &verdict.claims)
 }
 
-/// Which percentiles of what requests on schedule saw hold; `None` where it is the view of all requests.
-fn on_schedule(view: &Scheduled) -> Option<TrustCheck> {
+/// Which percentiles of what requests on schedule saw hold, and what is known of them; `None` where it is the view
+/// of all requests.
+fn on_schedule(report: &Report) -> Option<TrustCheck> {
+    let view = report.scheduled.as_ref()?;
     let is_own = !view.same_as_measured || view.withdrawn_from().is_some();
-    is_own.then(|| judged("scheduled", &view.claims)).flatten()
+    let mut check = is_own
+        .then(|| judged("scheduled", &view.claims))
+        .flatten()?;
+    check.lines.extend(schedule::details(report));
+    Some(check)
 }
 
 fn judged(name: &'static str, claims: &[Claim]) -> Option<TrustCheck> {

@@ -1,10 +1,10 @@
 //! Sentences about what requests on schedule saw, where the generator was held up.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::{Culprit, programs};
 use taillab_model::summary::{CutBy, CutSummary, LoadSummary, Report, Scheduled};
+use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{counted, percent, quantile_name, rate};
+use crate::figures::{counted, interval_by, percent, quantile_name, rate};
 
 /// A generator that was held up for less than this share of the time is not worth a line on a screen.
 const NOTABLE: f64 = 0.01;
@@ -23,24 +23,185 @@ pub(crate) fn notably_off_schedule(report: &Report) -> Option<String> {
     matters.then(|| off_schedule(report)).flatten()
 }
 
-/// What is measured, and what arrivals on schedule would see, where the generator did not keep its schedule
-/// all the time.
+/// For how much of the time the generator was held up, and what a client that keeps the schedule would have
+/// waited. It takes two lines of a screen; the rest is in [`details`].
 pub(crate) fn off_schedule(report: &Report) -> Option<String> {
     let view = report.scheduled.as_ref()?;
-    let cut = view.cut.as_ref()?;
-    let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
+    let share = view.cut.as_ref()?.share;
+    let share = percent(share, usize::from(share < 0.1));
+    let waits = OnSchedule::of(report, view).waits();
     Some(format!(
-        "The generator was held up for {} of the time{by}: what is measured is the server under the \
-         arrivals as they came; {}{}{} (scheduled{})",
-        percent(cut.share, 1),
-        on_schedule(&planned(report.load.as_ref()), view),
-        undisturbed(view).unwrap_or_default(),
-        at_worst(view).unwrap_or_default(),
-        match view.replayed {
-            Some(_) => "; partly by a replay of the schedule",
-            None => "",
-        },
+        "The generator was held up for {share} of the time: {waits}"
     ))
+}
+
+/// What is known of the requests on schedule.
+struct OnSchedule<'a> {
+    view: &'a Scheduled,
+    /// What the client waited, where it is known.
+    client: Option<&'a Distribution>,
+}
+
+impl<'a> OnSchedule<'a> {
+    fn of(report: &'a Report, view: &'a Scheduled) -> Self {
+        let client = report.load.as_ref().map(|load| &load.response_time);
+        Self { view, client }
+    }
+
+    /// The percentiles that are known, in ascending order.
+    fn seen(&self) -> impl Iterator<Item = Seen> {
+        TOLD.into_iter().filter_map(|q| Seen::at(self, q))
+    }
+
+    /// `a client on schedule would have waited p99 817 µs (790–846), p99.9 1.88 ms (1.79–1.95)`: the two highest
+    /// percentiles that are known.
+    fn waits(&self) -> String {
+        let seen: Vec<Seen> = self.seen().collect();
+        let seen = &seen[seen.len().saturating_sub(2)..];
+        let is_replayed = seen.iter().any(|seen| seen.is_replayed);
+        let (who, would) = self.who_and_what(is_replayed);
+        let Some(highest) = seen.last() else {
+            return format!("what {who} {would} is not known");
+        };
+        if let Some(worst) = highest.at_worst {
+            let (of, name) = (highest.between(worst), quantile_name(highest.q));
+            return format!("{who} {would} {of} at {name}, as the server may have stalled too");
+        }
+        let by = if is_replayed { "by a replay, " } else { "" };
+        format!("{by}{who} {would} {}", listed(seen))
+    }
+
+    /// Who is on schedule, and what it does with its time. A replay, and a recording without its client, know only
+    /// what the server does.
+    fn who_and_what(&self, is_replayed: bool) -> (&'static str, &'static str) {
+        match self.client {
+            Some(_) if !is_replayed => ("a client on schedule", "would have waited"),
+            _ => ("a request on schedule", "would have taken"),
+        }
+    }
+
+    /// Each percentile of these arrivals, what limits them, and what a replay says of the server without other threads.
+    fn details(&self, arrivals: &str) -> Vec<String> {
+        let (replayed, kept): (Vec<Seen>, Vec<Seen>) =
+            self.seen().partition(|seen| seen.is_replayed);
+        let mut lines = Vec::new();
+        for (seen, is_replayed) in [(kept, false), (replayed, true)] {
+            let (who, would) = self.who_and_what(is_replayed);
+            let how = if is_replayed {
+                "by a replay"
+            } else {
+                "as measured"
+            };
+            let listed = listed(&seen);
+            if !listed.is_empty() {
+                lines.push(format!("{who} ({arrivals}) {would}, {how}, {listed}"));
+            }
+        }
+        lines.extend(undisturbed(self.view));
+        lines.extend(self.at_worst());
+        lines
+    }
+
+    /// A stall of the whole machine takes away what the server would have been seen to do meanwhile.
+    fn at_worst(&self) -> Option<String> {
+        let told = |seen: Seen| Some(format!("{} {}", quantile_name(seen.q), seen.at_worst?));
+        let told: Vec<String> = self.seen().filter_map(told).collect();
+        (!told.is_empty()).then(|| {
+            format!(
+                "counted from when each was due, all requests, held up or not, waited up to {}: so long would clients \
+                 on schedule have waited if the server stalled whenever the generator did",
+                told.join(", ")
+            )
+        })
+    }
+}
+
+/// A percentile of what is on schedule.
+struct Seen {
+    q: f64,
+    /// Not known where all that is known is the most that it can have been.
+    value: Option<Nanos>,
+    lo: Option<Nanos>,
+    hi: Option<Nanos>,
+    /// From the replay, since too little was measured on schedule.
+    is_replayed: bool,
+    /// What it was from when each request was due, cut or not, where that is far more.
+    at_worst: Option<Nanos>,
+}
+
+impl Seen {
+    fn at(known: &OnSchedule<'_>, q: f64) -> Option<Self> {
+        let view = known.view;
+        let kept = known.client.or(view.sojourn.as_ref());
+        let kept = kept.and_then(|of| of.at(q));
+        let kept = kept.filter(|of| of.value.is_some());
+        let points = view.replayed.as_ref().map(|replayed| &replayed.points);
+        let point = points.and_then(|points| points.iter().find(|of| (of.q - q).abs() < 1e-9));
+        let (value, lo, hi) = match (kept, point) {
+            (Some(kept), _) => (kept.value, kept.lo, kept.hi),
+            (None, Some(point)) => (Some(point.predicted_ns), point.lo_ns, point.hi_ns),
+            (None, None) => (None, None, None),
+        };
+        let is_replayed = kept.is_none() && point.is_some();
+        let worst = view.at_worst.as_ref().and_then(|of| of.at(q));
+        let is_far = |worst: Nanos| value.is_none_or(|kept| worst > kept * 2);
+        let worst = worst.filter(|of| !is_replayed && of.value.is_some_and(is_far));
+        let at_worst = worst.and_then(|of| of.hi.or(of.value));
+        (value.is_some() || at_worst.is_some()).then_some(Self {
+            q,
+            value,
+            lo,
+            hi,
+            is_replayed,
+            at_worst,
+        })
+    }
+
+    /// `50.0 µs to 1.12 s`.
+    fn between(&self, worst: Nanos) -> String {
+        match self.lo.or(self.value) {
+            Some(least) => format!("{least} to {worst}"),
+            None => format!("up to {worst}"),
+        }
+    }
+}
+
+/// `p99 817 µs (790–846), p99.9 1.88 ms (1.79–1.95)`.
+fn listed(seen: &[Seen]) -> String {
+    let one = |of: &Seen| {
+        let (name, value) = (quantile_name(of.q), of.value?);
+        Some(format!("{name} {value}{}", interval_of(value, of)))
+    };
+    let listed: Vec<String> = seen.iter().filter_map(one).collect();
+    listed.join(", ")
+}
+
+/// ` (790–846)` in the unit of the value, ` (900 µs–1.20 ms)` where the ends have others.
+fn interval_of(value: Nanos, seen: &Seen) -> String {
+    let interval = interval_by(|end| end.to_string(), seen.lo, seen.hi);
+    let value = value.to_string();
+    let unit = value.trim_start_matches(|c: char| c != ' ');
+    match interval.split('–').all(|end| end.ends_with(unit)) {
+        _ if interval.is_empty() => interval,
+        true => format!(" ({})", interval.replace(unit, "")),
+        false => format!(" ({interval})"),
+    }
+}
+
+/// What the two lines leave out: who held the generator up, each percentile, what limits them, and what a replay
+/// says of the server without other threads.
+pub(crate) fn details(report: &Report) -> Vec<String> {
+    let Some((view, cut)) = report.scheduled.as_ref().zip(cut(report)) else {
+        return Vec::new();
+    };
+    let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
+    let mut lines = vec![format!(
+        "held up{by} for {}; all else here is the server under the arrivals as they came",
+        reasons(cut)
+    )];
+    let arrivals = planned(report.load.as_ref());
+    lines.extend(OnSchedule::of(report, view).details(&arrivals));
+    lines
 }
 
 /// Who held the generator up: `mostly by stress (pid 77) on CPU 1`, `by 11 processes named sh and 2 others`.
@@ -77,36 +238,7 @@ fn planned(load: Option<&LoadSummary>) -> String {
     format!("{process} arrivals at {}/s", rate(load.target_rate_per_s))
 }
 
-/// `Poisson arrivals at 30,000/s would see p50 41.2 µs, p99 1.30 ms (1.10 ms to 1.52 ms)`, as far as it is known.
-/// The latter is from the replay.
-fn on_schedule(arrivals: &str, view: &Scheduled) -> String {
-    let measured = |q| {
-        view.sojourn
-            .as_ref()?
-            .quantile(q)
-            .map(|value| value.to_string())
-    };
-    let known = TOLD.into_iter().filter_map(|q| {
-        let value = measured(q).or_else(|| replayed(view, q))?;
-        Some(format!("{} {value}", quantile_name(q)))
-    });
-    let known: Vec<String> = known.collect();
-    match known.is_empty() {
-        true => format!("what {arrivals} would see is not known"),
-        false => format!("{arrivals} would see {}", known.join(", ")),
-    }
-}
-
-/// What a replay of the schedule says of this percentile.
-fn replayed(view: &Scheduled, q: f64) -> Option<String> {
-    let points = &view.replayed.as_ref()?.points;
-    let point = points.iter().find(|point| (point.q - q).abs() < 1e-9)?;
-    let ends = point.lo_ns.zip(point.hi_ns);
-    let interval = ends.map_or_else(String::new, |(lo, hi)| format!(" ({lo} to {hi})"));
-    Some(format!("{}{interval}", point.predicted_ns))
-}
-
-/// `, and without other threads on its CPUs p50 12.1 µs, p99 50.1 µs`, where they disturbed the server.
+/// `by a replay without other threads on the server's CPUs p50 12.1 µs, p99 50.1 µs`, where they disturbed it.
 fn undisturbed(view: &Scheduled) -> Option<String> {
     let points = &view.replayed.as_ref()?.without_other_threads;
     let told = points.iter().filter(|point| TOLD.contains(&point.q));
@@ -114,25 +246,7 @@ fn undisturbed(view: &Scheduled) -> Option<String> {
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| {
         format!(
-            ", and without other threads on its CPUs {}",
-            told.join(", ")
-        )
-    })
-}
-
-/// `, or up to p99 10.2 ms from when each was due, if that held the server up too`: a stall of the whole machine takes
-/// away what the server would have been seen to do meanwhile.
-fn at_worst(view: &Scheduled) -> Option<String> {
-    let (all, kept) = (view.at_worst.as_ref()?, view.sojourn.as_ref()?);
-    let told = TOLD.into_iter().filter_map(|q| {
-        let worst = all.quantile(q)?;
-        let is_far = kept.quantile(q).is_none_or(|kept| worst > kept * 2);
-        is_far.then(|| format!("{} {worst}", quantile_name(q)))
-    });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| {
-        format!(
-            ", or up to {} from when each was due, if that held the server up too",
+            "by a replay without other threads on the server’s CPUs {}",
             told.join(", ")
         )
     })
@@ -144,7 +258,7 @@ pub(crate) fn withdrawn_from(report: &Report) -> Option<f64> {
 }
 
 /// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
-pub(crate) fn reasons(cut: &CutSummary) -> String {
+fn reasons(cut: &CutSummary) -> String {
     /// Reasons that are spelled out, the longest first.
     const SPELLED_OUT: usize = 4;
     let (spelled_out, others) = cut.by_reason.split_at(cut.by_reason.len().min(SPELLED_OUT));
@@ -167,11 +281,17 @@ pub(crate) fn reasons(cut: &CutSummary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use taillab_model::CutReason;
     use taillab_model::explanation::PredictedPoint;
     use taillab_model::summary::ReplayedSchedule;
-    use taillab_model::{CutReason, Distribution};
 
     use super::*;
+
+    /// The short sentence about this view of a recording, whose client is not known, and the details.
+    fn told(view: &Scheduled) -> (String, Vec<String>) {
+        let known = OnSchedule { view, client: None };
+        (known.waits(), known.details("they"))
+    }
 
     /// p50 was measured on schedule, p99 was not.
     #[test]
@@ -195,17 +315,17 @@ mod tests {
         for at in &mut view.sojourn.as_mut().unwrap().quantiles {
             at.value = at.value.filter(|_| at.q < 0.9);
         }
+        let (short, details) = told(&view);
         assert_eq!(
-            on_schedule("they", &view),
-            "they would see p50 41.2 µs, p99 1.00 ms (900 µs to 1.20 ms)"
+            short,
+            "by a replay, a request on schedule would have taken \
+             p50 41.2 µs (41.2–41.2), p99 1.00 ms (900 µs–1.20 ms)"
         );
+        let without = "by a replay without other threads on the server’s CPUs p50 12.0 µs";
+        assert!(details.contains(&without.to_owned()), "{details:?}");
         assert_eq!(
-            undisturbed(&view).unwrap(),
-            ", and without other threads on its CPUs p50 12.0 µs"
-        );
-        assert_eq!(
-            on_schedule("they", &Scheduled::default()),
-            "what they would see is not known"
+            told(&Scheduled::default()).0,
+            "what a request on schedule would have taken is not known"
         );
     }
 
@@ -220,12 +340,15 @@ mod tests {
             at_worst: Some(Distribution::from_sorted(&all)),
             ..Scheduled::default()
         };
-        assert_eq!(
-            at_worst(&view).unwrap(),
-            ", or up to p99 20.0 ms, p99.9 20.0 ms from when each was due, if that held the server up too"
-        );
+        let (text, details) = told(&view);
+        let bound = "50.0 µs to 20.0 ms at p99.9, as the server may have stalled too";
+        assert!(text.ends_with(bound), "{text}");
+        let all = "waited up to p99 20.0 ms, p99.9 20.0 ms";
+        assert!(details.iter().any(|line| line.contains(all)), "{details:?}");
         view.at_worst = view.sojourn.clone();
-        assert_eq!(at_worst(&view), None);
+        let (text, details) = told(&view);
+        assert!(!text.contains("stalled"), "{text}");
+        assert!(!details.concat().contains("stalled"), "{details:?}");
     }
 
     /// Loops in processes of their own, threads of one program, and stalls of two kinds were counted one by one.

@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    BusyPeriods, Calibration, HoldsTo, LimitedBy, LoadSegment, LoadSummary, Reason, Report,
-    ServerResult, ServiceTimeSource, Verdict, WorkersSource,
+    BusyPeriods, Calibration, HoldsTo, LimitedBy, LoadSegment, LoadSummary, NoScaling, Reason,
+    Report, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
 };
 
 use crate::document::Document;
@@ -187,6 +187,35 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
         Some(measured) => format!("{} ({nominal} {origin})", figures::percent(measured, 1)),
         None => format!("{nominal} {origin}"),
     }
+}
+
+/// What several workers reached at the peak of as many times what one reaches: `4 workers reach 151,000/s
+/// together, 86.1 % (82.0–90.3) of 4 × one alone (43,900/s)`.
+pub(crate) fn scaling(report: &Report) -> Option<String> {
+    let peak = report.calibration.as_ref()?;
+    let scaling = peak.scaling?;
+    let (n, workers) = (scaling.workers, workers(&report.server));
+    let Some((reached, one)) = scaling.reached.zip(scaling.one_per_s) else {
+        let why = match scaling.not_known_because {
+            Some(NoScaling::PeakIsNotOfServer) => "the server was not the limit at the peak",
+            _ => "too few requests had to wait to show what one costs",
+        };
+        return Some(format!(
+            "what {workers} reach of {n} × one alone is not known: {why}"
+        ));
+    };
+    let share = figures::percent(reached.value, 1);
+    let ends = figures::interval_by(
+        |end: f64| format!("{:.1}", end * 100.0),
+        reached.lo,
+        reached.hi,
+    );
+    let together = reached.value * one * f64::from(n);
+    Some(format!(
+        "{workers} reach {}/s together, {share} ({ends}) of {n} × one alone ({}/s)",
+        rate(together),
+        rate(one)
+    ))
 }
 
 /// What a request cost at this rate, and t, where both are known: `a request cost 43.1 µs (38.0 µs at the

@@ -1,9 +1,10 @@
 //! The result as it appears in a terminal.
 
 use taillab_model::Nanos;
-use taillab_model::summary::{LimitedBy, Reason};
-use taillab_report::Document;
+use taillab_model::explanation::Share;
+use taillab_model::summary::{LimitedBy, NoScaling, Reason, Scaling};
 use taillab_report::terminal::{NextStep, Style, render, screen};
+use taillab_report::{Document, html};
 
 use crate::common;
 
@@ -39,7 +40,7 @@ fn p99_is_also_held_against_the_schedule() {
         }
         ideal.of_schedule = Some(of_schedule);
         let screen = screen(&sample.report(), None, &[], Style::PLAIN);
-        let page = String::from_utf8(taillab_report::html::render(&sample.report())).unwrap();
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         [screen, page].map(|text| words(text).contains("poisson arrivals as intended"))
     };
@@ -70,30 +71,61 @@ fn a_valid_run_in_110_columns_with_colours() {
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
 }
 
-/// What is measured is of all requests, and one line says what those on schedule saw.
+/// Two lines say what a client on schedule would have waited; who held the generator up is among the checks.
 #[test]
-fn a_generator_that_was_held_up_is_one_line() {
+fn a_generator_that_was_held_up_is_two_lines() {
     let mut sample = common::sample(Nanos::from_secs(20));
     sample.summary.scheduled = Some(common::held_up(&sample.summary));
-    let line = "The generator was held up for 12.4 % of the time (by stress (pid 77) on CPU 0): \
-                what is measured is the server under the arrivals as they came; Poisson \
-                arrivals at";
-    let unfolded = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = unfolded(line.to_owned());
-    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
-    let long = unfolded(render(&sample.report(), None, Style::PLAIN));
+    let said = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::to_owned);
+        let from = lines.skip_while(|line| !line.contains("The generator was held up"));
+        let mut from = from.enumerate();
+        let its = from
+            .by_ref()
+            .take_while(|(n, line)| *n == 0 || line.starts_with("    "));
+        its.map(|(_, line)| line).collect()
+    };
+    let short = screen(&sample.report(), None, &[], Style::PLAIN);
+    let long = render(&sample.report(), None, Style::PLAIN);
     for text in [&short, &long] {
-        assert_eq!(text.matches(&line).count(), 1, "{text}");
-        assert!(text.contains("(scheduled)"), "{text}");
+        assert_eq!(
+            said(text),
+            [
+                "  ! The generator was held up for 12 % of the time: a client on schedule would",
+                "    have waited p99 837 µs (810–866), p99.9 1.90 ms (1.81–1.97)",
+            ],
+            "{text}"
+        );
     }
+    let unfolded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for detail in [
+        "held up (by stress (pid 77) on CPU 0) for 12.40 % of the time (43,120 requests): 410 × the generator was \
+         not on its CPU",
+        "a client on schedule (Poisson arrivals at 17,241/s) would have waited, as measured, p50 107 µs",
+    ] {
+        assert!(unfolded(&long).contains(detail), "{long}");
+        assert!(!unfolded(&short).contains(detail), "{short}");
+    }
+
+    // the longest that it can be: no percentile was measured on schedule, or a stall may have hidden anything
+    let mut worst = sample.summary.server.measured.sojourn.clone();
+    for at in &mut worst.quantiles {
+        (at.value, at.lo) = (at.value.map(|value| value * 900), at.lo.map(|lo| lo * 900));
+        at.hi = at.hi.map(|hi| hi * 900);
+    }
+    sample.summary.scheduled.as_mut().unwrap().at_worst = Some(worst);
+    let text = screen(&sample.report(), None, &[], Style::PLAIN);
+    let lines = said(&text);
+    assert!(lines.len() == 2, "{text}");
     assert!(
-        long.contains("410 × the generator was not on its CPU"),
-        "{long}"
+        lines[1].ends_with("at p99.9, as the server may have stalled too"),
+        "{text}"
     );
+
     // too little to matter is not on the screen
-    let cut = sample.summary.scheduled.as_mut().unwrap().cut.as_mut();
-    cut.unwrap().share = 0.004;
-    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
+    let view = sample.summary.scheduled.as_mut().unwrap();
+    view.cut.as_mut().unwrap().share = 0.004;
+    let short = screen(&sample.report(), None, &[], Style::PLAIN);
     assert!(!short.contains("held up"), "{short}");
 }
 
@@ -179,6 +211,45 @@ fn a_peak_that_is_not_the_servers_says_so() {
     for own in [text(LimitedBy::Server, false), text(LimitedBy::Waits, true)] {
         assert!(!own.contains(&because("")), "{own}");
     }
+}
+
+/// Lock and cache contention would vanish in a t that comes from all cores.
+#[test]
+fn what_several_workers_reach_of_as_many_times_one_is_a_line_of_its_own() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let text = |sample: &common::Sample| {
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
+        let screen = screen(&sample.report(), None, &[], Style::PLAIN);
+        assert_eq!(page.contains("Scaling"), screen.contains("  scaling  "));
+        screen.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(!text(&sample).contains("one alone"));
+    sample.summary.server.ideal.workers = 4;
+    let scaling = Scaling {
+        workers: 4,
+        one_per_s: Some(43_900.0),
+        reached: Some(Share {
+            value: 0.861,
+            lo: Some(0.82),
+            hi: Some(0.903),
+        }),
+        not_known_because: None,
+    };
+    let with = |sample: &mut common::Sample, scaling| {
+        sample.summary.calibration.as_mut().unwrap().scaling = Some(scaling);
+        text(sample)
+    };
+    let known = with(&mut sample, scaling);
+    let said = "scaling 4 workers reach 151,192/s together, 86.1 % (82.0–90.3) of 4 × one alone (43,900/s)";
+    assert!(known.contains(said), "{known}");
+    let unknown = Scaling {
+        reached: None,
+        not_known_because: Some(NoScaling::PeakIsNotOfServer),
+        ..scaling
+    };
+    let unknown = with(&mut sample, unknown);
+    let said = "what 4 workers reach of 4 × one alone is not known: the server was not the limit at the peak";
+    assert!(unknown.contains(said), "{unknown}");
 }
 
 #[test]

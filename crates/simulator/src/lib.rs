@@ -5,6 +5,11 @@
 //!
 //! [`simulation::Simulation`] specifies a queue with random arrivals, and [`run::Outcome`] is its result.
 //! [`trace`] simulates a queue with recorded arrivals, and [`paper`] has the figures of the papers.
+//!
+//! A queueing discipline is a kernel in `kernels`, checked against the event loop and, where one exists, against an
+//! exact result of `queueing`.
+//!
+//! `unsafe` is needed for vector instructions, chosen at run time, and a prefetch.
 
 pub mod error;
 pub mod fork_join;

@@ -86,6 +86,9 @@ pub fn parse() -> Result<Cli, clap::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use clap::Arg;
     use taillab_console::help::in_one_line;
 
@@ -155,9 +158,12 @@ mod tests {
         let lines = text
             .lines()
             .map(|line| line.trim().trim_start_matches("$ "));
+        // contributors have the program in the build folder; a word in capitals stands for something
         let ours = lines
             .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
-            .filter(|line| line.starts_with("taillab ") && !line.contains("COMMAND"));
+            .map(|line| line.strip_prefix("target/debug/").unwrap_or(line))
+            .filter(|line| line.starts_with("taillab "))
+            .filter(|line| !["COMMAND", "NAME"].iter().any(|word| line.contains(word)));
         ours.map(|line| {
             // help explains a command after it, behind several spaces
             let line = line.split("   ").next().unwrap_or(line);
@@ -171,17 +177,32 @@ mod tests {
         .collect()
     }
 
-    fn file(name: &str) -> String {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        std::fs::read_to_string(root.join(name)).unwrap()
+    /// The pages of a folder and of those below it, with their text.
+    fn pages(folder: &Path, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                pages(&path, found);
+            } else if path.file_name().is_some_and(|name| name == "README.md") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.display().to_string(), text));
+            }
+        }
     }
 
     /// What the documents and the help print can be typed.
     #[test]
     fn every_printed_command_line_is_one() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut texts: Vec<(String, String)> = ["README.md", "CONTRIBUTING.md", "docs/tune.md"]
-            .map(|name| (name.to_owned(), file(name)))
+            .map(|name| {
+                let text = fs::read_to_string(root.join(name)).unwrap();
+                (name.to_owned(), text)
+            })
             .to_vec();
+        for folder in ["crates", "scripts", "schemas"] {
+            pages(&root.join(folder), &mut texts);
+        }
         each(&command(), "taillab", &mut |name, command| {
             let after = command.get_after_long_help().map(ToString::to_string);
             texts.push((name.to_owned(), after.unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! What the documents for contributors name exists: paths, modules, constants. README names what it must.
+//! What the documents for contributors name exists: paths, modules, constants, links. README names what it must.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use taillab_analysis::Framing;
 use taillab_load::Protocol;
 
-/// The documents, from the root of the repository.
+/// The documents, from the root of the repository, besides the `README.md` of each folder.
 const DOCUMENTS: [&str; 3] = [
     "docs/architecture.md",
     "docs/glossary.md",
     "CONTRIBUTING.md",
 ];
+
+/// `docs/architecture.md` is two pages, and what everybody reads before the first change is one.
+const LONGEST: [(&str, usize); 2] = [("docs/architecture.md", 10_000), ("CONTRIBUTING.md", 5_000)];
 
 /// How the names of sources end.
 const ENDS: [&str; 5] = [".rs", ".h", ".c", ".sh", ".py"];
@@ -118,6 +121,49 @@ fn is_identifier(word: &str) -> bool {
     word.chars().all(is_name) && word.starts_with(|c: char| c.is_alphabetic()) && !is_word
 }
 
+/// The documents: those with a name of their own, and the `README.md` of every folder.
+fn documents(tree: &Tree) -> Vec<String> {
+    let pages = tree.paths.iter().map(|path| path.trim_start_matches('/'));
+    // tools keep pages of their own in hidden folders
+    let pages = pages.filter(|path| path.ends_with("/README.md") && !path.contains("/."));
+    let named = DOCUMENTS.iter().copied();
+    named.chain(pages).map(str::to_owned).collect()
+}
+
+/// The anchors of a page, as GitHub makes them from its headings.
+fn anchors(page: &str) -> impl Iterator<Item = String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        title
+            .chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
+    })
+}
+
+/// The links of a document that lead nowhere: to no file, or to no heading of a page.
+fn broken(document: &Path, text: &str) -> Vec<String> {
+    let links = text.split("](").skip(1);
+    let links = links.filter_map(|rest| rest.split(')').next());
+    let links = links.filter(|link| !link.starts_with("http"));
+    let leads_nowhere = |link: &&str| {
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let at = match path {
+            "" => document.to_owned(),
+            path => document.with_file_name("").join(path),
+        };
+        let has_anchor = || {
+            let page = fs::read_to_string(&at).unwrap_or_default();
+            anchors(&page).any(|known| known == anchor)
+        };
+        !at.exists() || !anchor.is_empty() && !has_anchor()
+    };
+    links.filter(leads_nowhere).map(str::to_owned).collect()
+}
+
 /// What a document names that does not exist.
 fn missing(tree: &Tree, text: &str) -> Vec<String> {
     // fences are spans too: three backticks change in and out three times
@@ -127,37 +173,47 @@ fn missing(tree: &Tree, text: &str) -> Vec<String> {
         .step_by(2)
         .flat_map(str::split_whitespace);
     let words = code.map(|word| word.trim_matches([',', ';', ':', '(', ')', '"', '\'', '!']));
-    let links = text
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
-    let links = links.filter(|link| !link.starts_with("http") && !link.starts_with('#'));
-    let links = links.map(|link| link.trim_start_matches("../"));
     let is_there = |word: &str| match word {
         _ if is_path(word) => tree.has(word),
         _ if word.contains("::") => tree.has_module(word),
         _ if is_identifier(word) => tree.sources.contains(word),
         _ => true,
     };
-    let all = words.chain(links).flat_map(expanded);
+    let all = words.flat_map(expanded);
     all.filter(|word| !is_there(word)).collect()
 }
 
 #[test]
 fn what_documents_name_is_there() {
     let tree = Tree::read(&root());
-    for document in DOCUMENTS {
-        let text = fs::read_to_string(root().join(document)).unwrap();
+    let documents = documents(&tree);
+    assert!(documents.len() > 15, "the pages were not found");
+    for document in documents {
+        let path = root().join(&document);
+        let text = fs::read_to_string(&path).unwrap();
         assert_eq!(missing(&tree, &text), [""; 0], "{document} names them");
+        assert_eq!(broken(&path, &text), [""; 0], "{document} links them");
     }
     // in two parts, or this file would have it
     let unknown = concat!("NO_SUCH", "_CONSTANT");
-    let wrong = format!("`analysis/src/no.rs` `load::nothing` `{unknown}` [x](no.md) `host::tune`");
+    let wrong = format!("`analysis/src/no.rs` `load::nothing` `{unknown}` `host::tune`");
     let found = missing(&tree, &wrong);
-    assert_eq!(
-        found,
-        ["analysis/src/no.rs", "load::nothing", unknown, "no.md"]
-    );
+    assert_eq!(found, ["analysis/src/no.rs", "load::nothing", unknown]);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let page = root().join("README.md");
+    let text = "[a](CONTRIBUTING.md#recipes) [b](no.md) [c](CONTRIBUTING.md#no) [d](https://x/no)";
+    assert_eq!(broken(&page, text), ["no.md", "CONTRIBUTING.md#no"]);
+}
+
+#[test]
+fn the_first_pages_are_short() {
+    for (document, most) in LONGEST {
+        let bytes = fs::read(root().join(document)).unwrap().len();
+        assert!(bytes <= most, "{document}: {bytes} bytes, of {most}");
+    }
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The shape of the source: no circular modules, no endless functions or files, no type name with many
-//! meanings.
+//! The shape of the source: no circular modules, crates only of crates below them, no type name with many meanings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -7,10 +6,6 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Lines of one function, with its signature and its braces.
-const LONGEST_FUNCTION: usize = 80;
-/// Lines of one file, comments and its unit tests included.
-const LONGEST_FILE: usize = 600;
 /// The most types that may share a name.
 const MOST_NAMESAKES: usize = 3;
 
@@ -117,24 +112,6 @@ fn dependencies(manifest: &str) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn functions_fit_on_a_page() {
-    let mut long = Vec::new();
-    for path in files_without_tests() {
-        let mut functions = Functions {
-            path: &path,
-            long: Vec::new(),
-        };
-        functions.visit_file(&parse(&path));
-        long.append(&mut functions.long);
-    }
-    assert!(
-        long.is_empty(),
-        "functions of more than {LONGEST_FUNCTION} lines:\n{}",
-        long.join("\n")
-    );
-}
-
 /// A name that many types share says little about each of them.
 #[test]
 fn a_type_name_means_few_things() {
@@ -151,23 +128,6 @@ fn a_type_name_means_few_things() {
         common.is_empty(),
         "more than {MOST_NAMESAKES} types have these names; give each a name of its own:\n{}",
         common.join("\n")
-    );
-}
-
-#[test]
-fn files_have_one_reason_to_exist() {
-    let long: Vec<String> = crate_sources()
-        .iter()
-        .flat_map(|source| rust_files(source))
-        .filter_map(|path| {
-            let lines = read(&path).lines().count();
-            (lines > LONGEST_FILE).then(|| format!("{}: {lines} lines", shown(&path)))
-        })
-        .collect();
-    assert!(
-        long.is_empty(),
-        "files of more than {LONGEST_FILE} lines:\n{}",
-        long.join("\n")
     );
 }
 
@@ -252,44 +212,6 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
             || (attribute.path().is_ident("cfg")
                 && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test"))
     })
-}
-
-struct Functions<'a> {
-    path: &'a Path,
-    long: Vec<String>,
-}
-
-impl Functions<'_> {
-    fn note(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let first = signature.fn_token.span.start().line;
-        let last = block.brace_token.span.close().end().line;
-        let lines = last + 1 - first;
-        if lines > LONGEST_FUNCTION {
-            self.long.push(format!(
-                "{}:{first} {}: {lines} lines",
-                shown(self.path),
-                signature.ident
-            ));
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Functions<'_> {
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if !is_for_tests(&item.attrs) {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.note(&item.sig, &item.block);
-        visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.note(&item.sig, &item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
 }
 
 /// How many types have each name; associated types do not count.

@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`injection`] | disturbs the machine around a server |
 //! | [`attribution`] | what each injected cause cost each request, and what it was charged to |
-//! | [`causes`] | `taillab-testkit causes`: the kinds, their accounts and the verdict |
+//! | [`causes`] | `taillab-testkit causes`: the kinds, their accounts and the verdict (`docs/bench-causes.md`) |
+//!
+//! `unsafe` is needed for page faults, direct reads and injections.
 
 pub mod attribution;
 pub mod causes;

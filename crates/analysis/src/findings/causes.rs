@@ -114,12 +114,16 @@ fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
     format!("{}: {}", capitalised(&what), parts.join(", "))
 }
 
-/// How often it happened, for how long, and how many requests it delayed: events and requests are never mixed.
+/// How often it happened, for how long, and how many requests it delayed: events and requests are never mixed. Where
+/// `times` are only those of the programs that are named, the number of all is told, as the tables have it.
 fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
     let nanos = |ns: f64| Nanos::new(ns.round() as u64);
     let requests = Counted(whole.requests, "request", "requests");
     let delayed = format!("delayed {requests}");
     let each = nanos(times.mean_ns);
+    let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * times.mean_ns;
+    let longest = times.longest.filter(much_longer);
+    let upto = longest.map_or_else(String::new, |longest| format!(" (up to {longest})"));
     match times.n {
         0 if whole.requests == 0 => Vec::new(),
         // what has no beginning and no end
@@ -127,17 +131,17 @@ fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
             let each = nanos(whole.excess_ns.get() as f64 / whole.requests as f64);
             vec![format!("{delayed} by {each} each")]
         }
+        n if n < whole.events => vec![
+            format!("{} of the {} times", Count(n), Count(whole.events)),
+            format!("{each} each{upto}"),
+            delayed,
+        ],
         1 => vec![format!("once, for {each}"), delayed],
-        n => {
-            let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * times.mean_ns;
-            let longest = times.longest.filter(much_longer);
-            let upto = longest.map_or_else(String::new, |longest| format!(" (up to {longest})"));
-            vec![
-                format!("{} times", Count(n)),
-                format!("{each} each{upto}"),
-                delayed,
-            ]
-        }
+        n => vec![
+            format!("{} times", Count(n)),
+            format!("{each} each{upto}"),
+            delayed,
+        ],
     }
 }
 

@@ -5,7 +5,7 @@ use taillab_model::explanation::Finding;
 use taillab_model::summary::{CpuTaken, Overload};
 
 use super::facts::{Facts, Whole, conclusive, list};
-use crate::fmt::{Count, Grew};
+use crate::fmt::{Count, QueueGrowth};
 
 /// At least this share of the CPU time is a reason, and so is a cost that exceeds t by more than this share.
 const NOTABLE: f64 = 0.05;
@@ -15,7 +15,10 @@ const WORTH_NAMING: f64 = 0.01;
 
 pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     let overload = facts.server.measured.overload.as_ref()?;
-    let mut text = format!("Work arrived faster than it was done: {}.", Grew(overload));
+    let mut text = format!(
+        "Work arrived faster than it was done: {}.",
+        QueueGrowth(overload)
+    );
     let sentences = [
         cpus(overload),
         by_t(overload),

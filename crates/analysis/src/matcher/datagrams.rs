@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Asleep, Event, EventKind, Monotonic, PacketId, RequestKey, Tid};
 
-use super::held::{Fate, Held, HeldRequests};
+use super::held::{Fate, HeldRequest, HeldRequests};
 use super::open::{Answer, OpenRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
@@ -86,7 +86,7 @@ impl Response {
         &self,
         held: &'a mut HeldRequests,
         options: &MatchOptions,
-    ) -> Option<&'a mut Held> {
+    ) -> Option<&'a mut HeldRequest> {
         let request = held.get_mut(self.before?)?;
         (!self.too_late_for(request.t1, options)).then_some(request)
     }
@@ -106,7 +106,7 @@ impl Response {
         }
     }
 
-    fn has_answered(&self, slot: Slot, request: &mut Held, thread: &mut Thread) {
+    fn has_answered(&self, slot: Slot, request: &mut HeldRequest, thread: &mut Thread) {
         request.responder = self.tid;
         request.fate = Fate::Answered;
         thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));

@@ -30,7 +30,7 @@ pub(super) enum Fate {
 
 /// One request, in a cache line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldRequest {
     pub(super) t1: Monotonic,
     pub(super) t2: Option<Monotonic>,
     pub(super) t3: Option<Monotonic>,
@@ -46,7 +46,7 @@ pub(super) struct Held {
     pub(super) fate: Fate,
 }
 
-impl Held {
+impl HeldRequest {
     const fn new(at: Monotonic, key: RequestKey) -> Self {
         Self {
             t1: at,
@@ -96,9 +96,9 @@ impl Held {
 pub(super) struct HeldRequests {
     /// The slot of the first one in `recent`.
     first: Slot,
-    recent: VecDeque<Held>,
+    recent: VecDeque<HeldRequest>,
     /// Requests that were set aside, since they were still undecided long after later ones.
-    stragglers: IdMap<Held>,
+    stragglers: IdMap<HeldRequest>,
 }
 
 impl HeldRequests {
@@ -110,13 +110,13 @@ impl HeldRequests {
 
     pub(super) fn open(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
         let slot = self.next()?;
-        self.recent.push_back(Held::new(at, key));
+        self.recent.push_back(HeldRequest::new(at, key));
         Some(slot)
     }
 
     /// The request in this slot; `None` if it has moved to the result.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> Option<&Held> {
+    pub(super) fn get(&self, slot: Slot) -> Option<&HeldRequest> {
         match slot.checked_sub(self.first) {
             Some(place) => self.recent.get(place as usize),
             None => self.stragglers.get(&slot),
@@ -124,7 +124,7 @@ impl HeldRequests {
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Held> {
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut HeldRequest> {
         match slot.checked_sub(self.first) {
             Some(place) => self.recent.get_mut(place as usize),
             None => self.stragglers.get_mut(&slot),
@@ -148,7 +148,7 @@ impl HeldRequests {
     ) -> usize {
         let place = slot.saturating_sub(self.first) as usize;
         let before = self.recent.range(..place.min(self.recent.len()));
-        let is_ahead = |held: &&Held| {
+        let is_ahead = |held: &&HeldRequest| {
             let t2 = held.t2;
             held.fate == Fate::Open && t2.is_some_and(|t2| t2 < queued && Some(t2) > after)
         };
@@ -168,11 +168,11 @@ impl HeldRequests {
     }
 
     /// The oldest one, stragglers aside.
-    pub(super) fn front(&self) -> Option<(Slot, &Held)> {
+    pub(super) fn front(&self) -> Option<(Slot, &HeldRequest)> {
         Some((self.first, self.recent.front()?))
     }
 
-    pub(super) fn pop_front(&mut self) -> Option<Held> {
+    pub(super) fn pop_front(&mut self) -> Option<HeldRequest> {
         let held = self.recent.pop_front()?;
         self.first += 1;
         Some(held)
@@ -187,8 +187,11 @@ impl HeldRequests {
     }
 
     /// The requests that were set aside, are `stale`, and still wait for their response.
-    pub(super) fn open_stragglers(&self, stale: impl Fn(&Held) -> bool) -> Vec<(Slot, RequestKey)> {
-        let waits = |held: &Held| matches!(held.fate, Fate::Open | Fate::Doubtful);
+    pub(super) fn open_stragglers(
+        &self,
+        stale: impl Fn(&HeldRequest) -> bool,
+    ) -> Vec<(Slot, RequestKey)> {
+        let waits = |held: &HeldRequest| matches!(held.fate, Fate::Open | Fate::Doubtful);
         let stragglers = self.stragglers.iter();
         let open = stragglers.filter(|(_, held)| waits(held) && stale(held));
         open.map(|(slot, held)| (*slot, held.key)).collect()
@@ -198,8 +201,8 @@ impl HeldRequests {
     /// the T1 of the oldest one that remains.
     pub(super) fn settle_stragglers(
         &mut self,
-        mut decided: impl FnMut(Slot, &Held) -> bool,
-        mut give: impl FnMut(&Held),
+        mut decided: impl FnMut(Slot, &HeldRequest) -> bool,
+        mut give: impl FnMut(&HeldRequest),
     ) -> Option<Monotonic> {
         let done = self
             .stragglers
@@ -209,7 +212,7 @@ impl HeldRequests {
     }
 
     /// Takes all requests that were set aside.
-    pub(super) fn stragglers(&mut self) -> impl Iterator<Item = Held> {
+    pub(super) fn stragglers(&mut self) -> impl Iterator<Item = HeldRequest> {
         std::mem::take(&mut self.stragglers).into_values()
     }
 }

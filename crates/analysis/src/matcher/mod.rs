@@ -63,7 +63,7 @@ use taillab_model::{Event, EventKind, Monotonic, Recording, RecordingContext};
 use crate::matched::Matched;
 use datagrams::Datagrams;
 pub use framing::{Framing, ParseFramingError};
-use held::Held;
+use held::HeldRequest;
 pub use options::MatchOptions;
 pub use order::{InOrder, Timed};
 use shared::Shared;
@@ -255,7 +255,7 @@ impl Matcher {
         let shared = &mut self.shared;
         let last = shared.last?;
         let stale_after = shared.options.stale_after;
-        let stale = |request: &Held| last.saturating_since(request.t1) > stale_after;
+        let stale = |request: &HeldRequest| last.saturating_since(request.t1) > stale_after;
         shared.give_out();
         self.datagrams.forget(&shared.held, shared.idle());
         while shared.held.front().is_some_and(|(_, front)| stale(front)) {

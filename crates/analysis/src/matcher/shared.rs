@@ -3,7 +3,7 @@
 
 use taillab_model::{Event, MiddleStamps, Monotonic, Nanos, RequestKey, Tid};
 
-use super::held::{Fate, Held, HeldRequests};
+use super::held::{Fate, HeldRequest, HeldRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
 use super::threads::{CurrentThreads, Since, Thread};
@@ -193,7 +193,10 @@ impl Shared {
 
     /// Moves the requests that were set aside to the result if they are decided or `stale`;
     /// returns when the oldest of the others came in.
-    pub(super) fn settle_stragglers(&mut self, stale: impl Fn(&Held) -> bool) -> Option<Monotonic> {
+    pub(super) fn settle_stragglers(
+        &mut self,
+        stale: impl Fn(&HeldRequest) -> bool,
+    ) -> Option<Monotonic> {
         let (threads, found) = (&self.threads, &mut self.found);
         self.held.settle_stragglers(
             |slot, request| stale(request) || is_decided(threads, slot, request),
@@ -231,7 +234,7 @@ pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -
 }
 
 /// Whether nothing that may still come can change the request.
-fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &Held) -> bool {
+fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &HeldRequest) -> bool {
     match request.fate {
         Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,
         Fate::Answered => {
@@ -245,7 +248,7 @@ fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &Held) -> bool {
 
 impl Matched {
     /// Adds a request whose fate is decided, or that is no longer waited for.
-    fn add(&mut self, request: &Held) {
+    fn add(&mut self, request: &HeldRequest) {
         match request.fate {
             Fate::Answered | Fate::Finished => {
                 self.requests.push_stamps(request.stamps());

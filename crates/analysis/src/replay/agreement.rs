@@ -17,9 +17,9 @@ use crate::predict::scenario::without;
 pub(crate) type DrawnJob = (u64, u32, u32, u16);
 
 /// (gap before it, length, source)
-pub(crate) type Away = (u64, u64, u16);
+pub(crate) type DrawnVacation = (u64, u64, u16);
 
-pub(crate) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
+pub(crate) fn observed(jobs: &[DrawnJob], away: &[Vec<DrawnVacation>]) -> Observed {
     let mut observed = Observed {
         blocks: 1,
         servers_are_workers: true,
@@ -67,7 +67,7 @@ fn set<T>(observed: &mut Observed, values: impl IntoIterator<Item = T>, set: fn(
 }
 
 /// The same jobs for `workers` workers that share the CPUs.
-fn pool(jobs: &[DrawnJob], away: &[Vec<Away>], workers: u32) -> Observed {
+fn pool(jobs: &[DrawnJob], away: &[Vec<DrawnVacation>], workers: u32) -> Observed {
     Observed {
         servers_are_workers: false,
         workers: (1..=workers).collect(),
@@ -139,7 +139,7 @@ fn jobs(servers: u16) -> impl Strategy<Value = Vec<DrawnJob>> {
     prop::collection::vec((0_u64..30, 1_u32..20, 1_u32..8, 0..servers), 1..60)
 }
 
-fn away(servers: usize) -> impl Strategy<Value = Vec<Vec<Away>>> {
+fn away(servers: usize) -> impl Strategy<Value = Vec<Vec<DrawnVacation>>> {
     let one = prop::collection::vec((1_u64..60, 1_u64..40, 0_u16..2), 0..12);
     prop::collection::vec(one, servers)
 }

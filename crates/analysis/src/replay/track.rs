@@ -227,9 +227,9 @@ mod tests {
     }
 
     /// When the stretches of each CPU begin.
-    struct Begins(Vec<Vec<u64>>);
+    struct StretchStarts(Vec<Vec<u64>>);
 
-    impl CoreTimeline for Begins {
+    impl CoreTimeline for StretchStarts {
         fn cpus(&self, _: &[Tid]) -> Vec<u16> {
             (0..self.0.len() as u16).collect()
         }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn of_stretches_that_begin_together_those_of_the_first_cpu_come_first() {
-        let begins = Begins(vec![vec![5, 5, 9], vec![1, 5], vec![], vec![5, 7]]);
+        let begins = StretchStarts(vec![vec![5, 5, 9], vec![1, 5], vec![], vec![5, 7]]);
         let merged = by_time(&begins, &begins.cpus(&[]));
         let found: Vec<(usize, u64)> = merged.map(|(cpu, it)| (cpu, it.from_ns)).collect();
         let expected = [(1, 1), (0, 5), (0, 5), (1, 5), (3, 5), (3, 7), (0, 9)];

@@ -10,7 +10,7 @@ use super::evidence::Evidence;
 use super::overload::is_overloaded;
 use super::rule::Rule;
 use super::schedule::SoFrom;
-use super::withdrawals::{Spoils, Withdrawal};
+use super::withdrawals::{Withdrawal, WithdrawnPart};
 use crate::fmt::{Count, Percent};
 
 pub(super) const GENERATOR: &[Withdrawal] = &[
@@ -33,7 +33,7 @@ pub(super) const GENERATOR: &[Withdrawal] = &[
             },
             remedy,
         },
-        spoils,
+        part,
     },
     Withdrawal {
         rule: Rule {
@@ -50,21 +50,21 @@ pub(super) const GENERATOR: &[Withdrawal] = &[
             },
             remedy,
         },
-        spoils,
+        part,
     },
 ];
 
-fn spoils(e: &Evidence<'_>) -> Spoils {
+fn part(e: &Evidence<'_>) -> WithdrawnPart {
     match is_overloaded(e) {
-        true => Spoils::Nothing,
-        false => Spoils::From(0.5),
+        true => WithdrawnPart::Nothing,
+        false => WithdrawnPart::From(0.5),
     }
 }
 
 /// What is withdrawn, for the end of a sentence.
 fn so(e: &Evidence<'_>) -> String {
-    match spoils(e) {
-        Spoils::From(q) => SoFrom(e, q).to_string(),
+    match part(e) {
+        WithdrawnPart::From(q) => SoFrom(e, q).to_string(),
         _ => String::new(),
     }
 }

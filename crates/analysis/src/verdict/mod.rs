@@ -20,7 +20,7 @@ use generator::GENERATOR;
 use overload::is_overloaded;
 use rule::Rule;
 use schedule::SCHEDULE;
-use withdrawals::{Spoils, WITHDRAWALS, Withdrawal};
+use withdrawals::{WITHDRAWALS, Withdrawal, WithdrawnPart};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
@@ -49,12 +49,12 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let schedule = SCHEDULE.iter().filter(|_| !is_held_up);
     let is_of_sends = |key: &str| of_sends().any(|rule| rule.rule.key == key);
     let rules = GENERATOR.iter().chain(WITHDRAWALS).chain(schedule);
-    let mut spoiled: Vec<(&str, Spoils)> = Vec::new();
-    for (reason, spoils, key) in that_apply_to(evidence, rules) {
+    let mut spoiled: Vec<(&str, WithdrawnPart)> = Vec::new();
+    for (reason, part, key) in that_apply_to(evidence, rules) {
         verdict.warnings.push(reason);
         // a fault of the sends spoils all that a client alone knows, and nothing that the server did
         if evidence.server.is_none() || !is_of_sends(key) {
-            spoiled.push((key, spoils));
+            spoiled.push((key, part));
         }
     }
     verdict.warnings.extend(that_apply(warnings::RULES));
@@ -77,10 +77,10 @@ fn of_sends() -> impl Iterator<Item = &'static Withdrawal> {
 fn that_apply_to<'w>(
     evidence: &Evidence<'_>,
     withdrawals: impl Iterator<Item = &'w Withdrawal>,
-) -> impl Iterator<Item = (Reason, Spoils, &'static str)> {
+) -> impl Iterator<Item = (Reason, WithdrawnPart, &'static str)> {
     withdrawals.filter_map(move |withdrawal| {
         let reason = withdrawal.rule.reason(evidence)?;
-        Some((reason, (withdrawal.spoils)(evidence), withdrawal.rule.key))
+        Some((reason, (withdrawal.part)(evidence), withdrawal.rule.key))
     })
 }
 
@@ -92,15 +92,15 @@ pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> 
         return Vec::new();
     };
     let of_schedule = that_apply_to(evidence, of_sends());
-    let of_schedule: Vec<(&str, Spoils)> =
-        of_schedule.map(|(_, spoils, key)| (key, spoils)).collect();
+    let of_schedule: Vec<(&str, WithdrawnPart)> =
+        of_schedule.map(|(_, part, key)| (key, part)).collect();
     let judged = |claim: ClaimName| {
         let of_all = verdict.claims.iter().find(|other| other.claim == claim);
         let of_all = of_all.iter().flat_map(|other| &other.because);
         let mut because: Vec<String> = of_all.filter(|key| *key != TOO_FEW).cloned().collect();
-        let spoils = of_schedule.iter();
-        let spoils = spoils.filter(|(_, spoils)| spoils.withdraws(claim));
-        because.extend(spoils.map(|(key, _)| (*key).to_owned()));
+        let parts = of_schedule.iter();
+        let parts = parts.filter(|(_, part)| part.withdraws(claim));
+        because.extend(parts.map(|(key, _)| (*key).to_owned()));
         let value = claim.quantile().and_then(|q| sojourn.quantile(q));
         if because.is_empty() && value.is_none() {
             because.push(TOO_FEW.to_owned());
@@ -115,10 +115,14 @@ pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> 
 }
 
 /// Each claim that the measurement makes, and what withdraws it.
-fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)]) -> Vec<Claim> {
+fn claims(
+    evidence: &Evidence<'_>,
+    reasons: &[Reason],
+    spoiled: &[(&str, WithdrawnPart)],
+) -> Vec<Claim> {
     let judged = |claim: ClaimName| {
         let by_reasons = reasons.iter().map(|reason| reason.key.as_str());
-        let withdraw = spoiled.iter().filter(|(_, spoils)| spoils.withdraws(claim));
+        let withdraw = spoiled.iter().filter(|(_, part)| part.withdraws(claim));
         let mut because: Vec<String> = Vec::new();
         for key in by_reasons.chain(withdraw.map(|(key, _)| *key)) {
             if !because.iter().any(|known| known == key) {

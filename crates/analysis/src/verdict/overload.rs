@@ -5,7 +5,7 @@ use taillab_model::summary::Verdict;
 
 use super::evidence::{Evidence, Growth};
 use super::rule::Rule;
-use crate::fmt::{Count, Grew, Percent};
+use crate::fmt::{Count, Percent, QueueGrowth};
 
 /// The rules that say that the server did not keep up with the load.
 const OVERLOAD: [&str; 2] = ["overload", "growing"];
@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
             let overload = server.result.measured.overload.as_ref()?;
             Some(format!(
                 "work arrived faster than it was done, {}",
-                Grew(overload)
+                QueueGrowth(overload)
             ))
         },
         remedy: |e| {

@@ -11,7 +11,7 @@ use taillab_model::{Nanos, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds};
-use super::withdrawals::{So, Spoils, Withdrawal};
+use super::withdrawals::{Withdrawal, WithdrawnPart, WithdrawnPercentiles};
 use crate::fmt::{Percent, Percentile};
 
 pub(super) const SCHEDULE: &[Withdrawal] = &[
@@ -31,7 +31,7 @@ pub(super) const SCHEDULE: &[Withdrawal] = &[
             },
             remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
         },
-        spoils: |e| Spoils::tail(too_late(e).map(|(q, ..)| q)),
+        part: |e| WithdrawnPart::tail(too_late(e).map(|(q, ..)| q)),
     },
     Withdrawal {
         rule: Rule {
@@ -51,7 +51,7 @@ pub(super) const SCHEDULE: &[Withdrawal] = &[
             },
             remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
         },
-        spoils: |e| Spoils::tail(cut(e)),
+        part: |e| WithdrawnPart::tail(cut(e)),
     },
     Withdrawal {
         rule: Rule {
@@ -68,7 +68,7 @@ pub(super) const SCHEDULE: &[Withdrawal] = &[
             },
             remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
         },
-        spoils: |e| Spoils::tail(unsettled(e).map(|(q, _)| q)),
+        part: |e| WithdrawnPart::tail(unsettled(e).map(|(q, _)| q)),
     },
     Withdrawal {
         rule: Rule {
@@ -90,7 +90,7 @@ pub(super) const SCHEDULE: &[Withdrawal] = &[
             },
             remedy: |_| "give the client a dedicated CPU, or lower the load",
         },
-        spoils: |_| Spoils::From(BURSTS_SHOW),
+        part: |_| WithdrawnPart::From(BURSTS_SHOW),
     },
 ];
 
@@ -105,14 +105,14 @@ impl fmt::Display for SoFrom<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(evidence, from) = *self;
         if evidence.server.is_none() {
-            return So(Some(from)).fmt(f);
+            return WithdrawnPercentiles(Some(from)).fmt(f);
         }
         let is_replayed = (evidence.scheduled).is_some_and(|view| view.replayed.is_some());
         f.write_str(match is_replayed {
             true => ", so what arrivals on schedule would see is known from a replay only",
             false => ", so what arrivals on schedule would see is not known",
         })?;
-        match Spoils::From(from).all() {
+        match WithdrawnPart::From(from).all() {
             true => Ok(()),
             false => write!(f, " from {} on", Percentile(from)),
         }

@@ -9,7 +9,7 @@ use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, plural, share};
+use crate::fmt::{Count, Counted, Errors, Percent, Percentile, WhyNotCompared, plural, share};
 
 /// Fewer slices support no interval of a cause.
 const LEAST_SLICES: u64 = 8;
@@ -17,12 +17,12 @@ const LEAST_SLICES: u64 = 8;
 /// A rule, and what it withdraws if it applies.
 pub(super) struct Withdrawal {
     pub(super) rule: Rule,
-    pub(super) spoils: fn(&Evidence<'_>) -> Spoils,
+    pub(super) part: fn(&Evidence<'_>) -> WithdrawnPart,
 }
 
 /// The part of a result that is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Spoils {
+pub(super) enum WithdrawnPart {
     /// Nothing: it is only a warning.
     Nothing,
     /// This percentile and all higher ones; from p90 or below, causes and forecasts too; from p50,
@@ -36,7 +36,7 @@ pub(super) enum Spoils {
     IdealAndForecasts,
 }
 
-impl Spoils {
+impl WithdrawnPart {
     pub(super) fn tail(from: Option<f64>) -> Self {
         from.map_or(Self::Nothing, Self::From)
     }
@@ -62,13 +62,13 @@ impl Spoils {
 }
 
 /// `, so p99.9 and higher percentiles are withdrawn`; empty if nothing is withdrawn.
-pub(super) struct So(pub(super) Option<f64>);
+pub(super) struct WithdrawnPercentiles(pub(super) Option<f64>);
 
-impl fmt::Display for So {
+impl fmt::Display for WithdrawnPercentiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),
-            Some(q) if Spoils::From(q).all() => f.write_str(", so no percentile is known"),
+            Some(q) if WithdrawnPart::From(q).all() => f.write_str(", so no percentile is known"),
             Some(q) if q <= 0.9 => {
                 let q = Percentile(q);
                 write!(
@@ -141,9 +141,9 @@ fn spoiled_by_wrong_answers(e: &Evidence<'_>) -> Option<f64> {
 }
 
 /// The lowest percentile that the errors of the client spoil, or that lies beyond the answers.
-fn spoiled_by_errors(e: &Evidence<'_>) -> Spoils {
+fn spoiled_by_errors(e: &Evidence<'_>) -> WithdrawnPart {
     let first = [spoiled_by_wrong_answers(e), beyond_answers(e)];
-    Spoils::tail(first.into_iter().flatten().min_by(f64::total_cmp))
+    WithdrawnPart::tail(first.into_iter().flatten().min_by(f64::total_cmp))
 }
 
 fn some_errors(e: &Evidence<'_>) -> Option<String> {
@@ -154,14 +154,14 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
         Count(requests),
         first_of_them(e),
         no_percentile_beyond(e),
-        So(spoiled_by_wrong_answers(e))
+        WithdrawnPercentiles(spoiled_by_wrong_answers(e))
     ))
 }
 
 /// Why the server is not compared with the ideal, if this is the reason.
 fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String> {
     let withdrawn = e.withdrawn().filter(is_reason)?;
-    Some(Unlike(&withdrawn).to_string())
+    Some(WhyNotCompared(&withdrawn).to_string())
 }
 
 /// The lowest percentile beyond the share of the requests that was answered.
@@ -179,7 +179,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let events = Counted(matching.lost_events, "event", "events");
                 (matching.lost_events > 0).then(|| match matching.client_responses {
                     0 => {
-                        let so = So(lost(e));
+                        let so = WithdrawnPercentiles(lost(e));
                         format!(
                             "the probe lost {events}, and as many requests may be missing\
                              {so}{ALLOWED}"
@@ -201,7 +201,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 }
             },
         },
-        spoils: |e| Spoils::tail(lost(e)),
+        part: |e| WithdrawnPart::tail(lost(e)),
     },
     Withdrawal {
         rule: Rule {
@@ -213,13 +213,13 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                         "the recording has no end, so it is not known how many events the probe \
                          lost (at least {}) and which requests are missing from the tail{}",
                         Count(matching.lost_events),
-                        So(Some(0.9))
+                        WithdrawnPercentiles(Some(0.9))
                     )
                 })
             },
             remedy: |_| "record again, and stop it with Ctrl-C or SIGTERM, which complete the file",
         },
-        spoils: |_| Spoils::From(0.9),
+        part: |_| WithdrawnPart::From(0.9),
     },
     Withdrawal {
         rule: Rule {
@@ -233,12 +233,12 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                     Count(matching.responses),
                     plural(missing, "lacks", "lack"),
                     Counted(matching.ambiguous, "is ambiguous", "are ambiguous"),
-                    So(Some(from))
+                    WithdrawnPercentiles(Some(from))
                 ))
             },
             remedy: remedy_for_unmatched,
         },
-        spoils: |e| Spoils::tail(unmatched(e).map(|(_, q)| q)),
+        part: |e| WithdrawnPart::tail(unmatched(e).map(|(_, q)| q)),
     },
     Withdrawal {
         rule: Rule {
@@ -251,12 +251,12 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                     Count(missing),
                     Count(matching.client_responses),
                     plural(missing, "lacks", "lack"),
-                    So(Some(from))
+                    WithdrawnPercentiles(Some(from))
                 ))
             },
             remedy: |_| "check that the probe's hooks see all of the server's traffic",
         },
-        spoils: |e| Spoils::tail(unseen(e).map(|(_, q)| q)),
+        part: |e| WithdrawnPart::tail(unseen(e).map(|(_, q)| q)),
     },
     Withdrawal {
         rule: Rule {
@@ -279,7 +279,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 None => "lower the load, or find out why the server fails",
             },
         },
-        spoils: spoiled_by_errors,
+        part: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {
@@ -291,7 +291,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| "see the server's log",
         },
-        spoils: spoiled_by_errors,
+        part: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {
@@ -315,7 +315,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  whether its protocol has requests without a response"
             },
         },
-        spoils: |e| Spoils::tail(beyond_answers(e)),
+        part: |e| WithdrawnPart::tail(beyond_answers(e)),
     },
     Withdrawal {
         rule: Rule {
@@ -330,7 +330,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  from the recording"
             },
         },
-        spoils: |_| Spoils::Comparison,
+        part: |_| WithdrawnPart::Comparison,
     },
     Withdrawal {
         rule: Rule {
@@ -341,7 +341,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  wait and the recording shows what one costs, or give t with --service-time"
             },
         },
-        spoils: |_| Spoils::Comparison,
+        part: |_| WithdrawnPart::Comparison,
     },
     Withdrawal {
         rule: Rule {
@@ -352,7 +352,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  time (--stamps sampled:1/16)"
             },
         },
-        spoils: |_| Spoils::Comparison,
+        part: |_| WithdrawnPart::Comparison,
     },
     Withdrawal {
         rule: Rule {
@@ -373,7 +373,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  --stamps sampled:1/16 needs 13 s, sampled:1/4 needs 4 s)"
             },
         },
-        spoils: |_| Spoils::Explanation,
+        part: |_| WithdrawnPart::Explanation,
     },
     Withdrawal {
         rule: Rule {
@@ -384,7 +384,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  load (`taillab load -R`, `taillab run`)"
             },
         },
-        spoils: |_| Spoils::IdealAndForecasts,
+        part: |_| WithdrawnPart::IdealAndForecasts,
     },
     Withdrawal {
         rule: Rule {
@@ -405,7 +405,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| "measure for longer (-d)",
         },
-        spoils: |e| Spoils::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
+        part: |e| WithdrawnPart::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
     },
 ];
 

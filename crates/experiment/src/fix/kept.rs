@@ -7,7 +7,7 @@ use super::export::Winner;
 use crate::changes::{Settings, what_is_left};
 
 /// A winner that stays applied.
-pub struct Left {
+pub struct KeptMitigation {
     /// The mitigation's name.
     pub name: &'static str,
     /// The number of the apply, as `taillab tune status` shows it.
@@ -67,7 +67,7 @@ pub fn note(fixes: &mut [Fix], name: &str, not_kept: NotKept) {
 /// The journal cannot be read.
 pub fn look_again(
     fixes: &mut [Fix],
-    left: &mut Vec<Left>,
+    left: &mut Vec<KeptMitigation>,
     winners: &[Winner],
 ) -> Result<(), Failure> {
     for one in std::mem::take(left) {
@@ -84,7 +84,7 @@ pub fn look_again(
 }
 
 /// A sentence about what stays applied; `None` if nothing does.
-pub fn sentence(left: &[Left]) -> Option<String> {
+pub fn sentence(left: &[KeptMitigation]) -> Option<String> {
     let names: Vec<&str> = left.iter().map(|one| one.name).collect();
     let names = names.join(", ");
     (!names.is_empty()).then(|| format!("kept: {names}; `taillab tune revert` puts that back"))
@@ -132,7 +132,7 @@ mod tests {
     /// A winner that has ended in part is named too: the rest of it is still applied.
     #[test]
     fn what_stays_is_named_with_the_command_that_reverts_it() {
-        let left = |name| Left { name, id: 1 };
+        let left = |name| KeptMitigation { name, id: 1 };
         assert_eq!(sentence(&[]), None);
         assert_eq!(
             sentence(&[left("rt-priority"), left("others-idle")]).unwrap(),

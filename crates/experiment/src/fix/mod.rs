@@ -47,7 +47,7 @@ use crate::testbed::{BackgroundLoad, Rig};
 
 /// How the fixes are tried.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct FixRequest {
     /// Whether the winners stay applied (`--keep`).
     pub keep: bool,
     /// The time for all trials together.
@@ -58,7 +58,7 @@ pub struct Asked {
     pub consent: Consent,
 }
 
-impl Asked {
+impl FixRequest {
     /// What the command line asks for.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ pub struct Tried {
     /// What the winners changed.
     winners: Vec<export::Winner>,
     /// The winners that stay applied.
-    left: Vec<kept::Left>,
+    left: Vec<kept::KeptMitigation>,
     /// The failure that ended the trials early, or what could not be put back.
     ended: Result<(), Failure>,
 }
@@ -132,7 +132,7 @@ pub struct Tried {
 /// except for winners that are to be kept. A mitigation that cannot be applied here gets a row in the result
 /// too.
 pub fn on_own_server(
-    asked: &Asked,
+    asked: &FixRequest,
     setting: &Setting<'_>,
     experiment: &Experiment,
     rate_per_s: f64,
@@ -161,7 +161,7 @@ pub fn on_own_server(
 
 fn on_rig(
     rig: &mut Rig,
-    asked: &Asked,
+    asked: &FixRequest,
     setting: &Setting<'_>,
     (experiment, rate_per_s): (&Experiment, f64),
 ) -> Result<Tried, Failure> {
@@ -182,7 +182,7 @@ fn on_rig(
 
 /// Like [`on_own_server`], but with the traffic of a live server; `probe` is already loaded for it.
 pub fn on_live_server(
-    asked: &Asked,
+    asked: &FixRequest,
     setting: &Setting<'_>,
     server: LiveServer<'_>,
     probe: Probe,
@@ -192,7 +192,7 @@ pub fn on_live_server(
     with(Box::new(load), asked, setting)
 }
 
-fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried {
+fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> Tried {
     let changes = match Changes::of(load.scope()) {
         Ok(changes) => changes,
         Err(failure) => return Tried::nothing(failure),

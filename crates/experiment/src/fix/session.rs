@@ -13,11 +13,11 @@ use super::candidates::{self, Candidate};
 use super::consent::Consent;
 use super::decide::{self, Judgement, Trial};
 use super::export::Winner;
-use super::kept::{self, Left};
+use super::kept::{self, KeptMitigation};
 use super::level::{self, Level};
 use super::trial::Bench;
-use super::{Asked, Setting};
-use crate::changes::{Held, NotApplied};
+use super::{FixRequest, Setting};
+use crate::changes::{HeldMitigation, NotApplied};
 
 /// A trial may take this share of the remaining time, so that a trial without a decision leaves time for the
 /// others.
@@ -31,15 +31,15 @@ pub struct Session<'a, 'r> {
     /// Whether the winners stay applied at the end.
     keeps: bool,
     fixes: Vec<Fix>,
-    winners: Vec<Held>,
+    winners: Vec<HeldMitigation>,
     exported: Vec<Winner>,
-    left: Vec<Left>,
+    left: Vec<KeptMitigation>,
     level: Level,
 }
 
 impl<'a, 'r> Session<'a, 'r> {
     /// A session that has tried nothing yet.
-    pub const fn new(bench: Bench<'r>, asked: &Asked, setting: &'a Setting<'a>) -> Self {
+    pub const fn new(bench: Bench<'r>, asked: &FixRequest, setting: &'a Setting<'a>) -> Self {
         Self {
             bench,
             setting,
@@ -112,7 +112,7 @@ impl<'a, 'r> Session<'a, 'r> {
             .map(|fix| fix.mitigation.clone())
             .collect();
         let remaining = candidates::anew(left, &tried, with_it);
-        let winners: Vec<&str> = self.winners.iter().map(Held::name).collect();
+        let winners: Vec<&str> = self.winners.iter().map(HeldMitigation::name).collect();
         let reason = format!(
             "not tried: with {} kept, the forecast promises less than another 5 %",
             winners.join(" and ")
@@ -303,14 +303,14 @@ impl<'a, 'r> Session<'a, 'r> {
             if winner.needs_a_holder {
                 kept::note(&mut self.fixes, name, kept::needs_a_holder(name));
             } else if let Some(id) = self.bench.changes.leave_applied(winner.mitigation)? {
-                self.left.push(Left { name, id });
+                self.left.push(KeptMitigation { name, id });
             }
         }
         Ok(())
     }
 
     /// What was tried, in order; what the winners changed; and which of them stay applied.
-    pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>, Vec<Left>) {
+    pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>, Vec<KeptMitigation>) {
         (self.fixes, self.exported, self.left)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
 use taillab_analysis::{
-    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, ratio, streaming,
+    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, ratio, scaling, streaming,
 };
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure};
@@ -235,8 +235,11 @@ impl<'c> Pass<'c> {
         let (mut calibration, mut virtual_workers) = (None, None);
         if let Some(before) = known.before_load {
             before.describe(&mut server);
-            calibration = Some(before.calibration);
             server.overhead = before.overhead;
+            calibration = Some(Calibration {
+                scaling: scaling::of(&server, &before.calibration),
+                ..before.calibration
+            });
             virtual_workers = before.virtual_workers;
         }
         let observer = known.cost.map(|cost| cost.per_request(found.all_arrivals));

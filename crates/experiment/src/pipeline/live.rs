@@ -1,4 +1,4 @@
-//! Analyses a stream of events, a window at a time.
+//! Analyses a stream of events, a window at a time: `trace --live` takes one every second.
 
 use std::sync::Arc;
 

@@ -208,6 +208,8 @@ fn summarise(
             limited_by: limited_by(without, capacity.usable_share(cpus)),
             outstanding: u32::try_from(blocks.outstanding).unwrap_or(u32::MAX),
             blocks: without.len() as u32,
+            // the recording says what one reaches
+            scaling: None,
         },
         overhead: overhead(blocks, slices, cpus).ok_or_else(too_few)?,
     })

@@ -1,4 +1,14 @@
 //! `taillab noise`: what takes CPU time from a thread that never sleeps, and who.
+//!
+//! A thread on each measured CPU reads the time stamp counter in a loop (`host::noise`). Where two reads are further
+//! apart than a threshold, there is a gap. Four times a second, on a CPU that is not measured (where there is one), a
+//! collector takes the gaps and converts them to the kernel's clock, by pairs of reads of both clocks
+//! (`experiment::noise`). `analysis::gaps` then gets the gaps and the probe's events, and charges every nanosecond of
+//! a gap to the innermost of what ran in it. Nothing grows with the length of the run.
+//!
+//! The same loop also runs in the kernel, as an eBPF program (`probe/src/bpf/noise.bpf.c`), with interrupts on or off.
+//! What it loses with interrupts off comes from below this kernel, and the other loops on its CPU lose that much too
+//! (`command::below_kernel`).
 
 #![allow(
     unreachable_pub,

@@ -190,10 +190,11 @@ struct WorkerFaults {
     faults: Arc<Faults>,
     served: u64,
     /// One for each fault.
-    own: Vec<Own>,
+    own: Vec<WorkerFault>,
 }
 
-struct Own {
+/// One fault of one worker.
+struct WorkerFault {
     recorder: Arc<Recorder>,
     account: ThreadAccount,
     /// The worker's own pages, for [`Fault::FreshPages`].
@@ -207,7 +208,7 @@ impl WorkerFaults {
         let own = faults
             .specs
             .iter()
-            .map(|fault| Own {
+            .map(|fault| WorkerFault {
                 recorder: Arc::new(Recorder::new(tid)),
                 account: ThreadAccount::new(),
                 pages: match fault {

@@ -111,6 +111,11 @@ impl FleetProgress {
         self.0.iter().map(Progress::received).sum()
     }
 
+    /// Requests sent late so far, because something held a thread up.
+    pub fn late(&self) -> u64 {
+        self.0.iter().map(Progress::late).sum()
+    }
+
     /// For how long, summed over the threads, nothing was sent though something was due.
     pub fn held_up(&self) -> Nanos {
         self.0.iter().map(Progress::held_up).sum()

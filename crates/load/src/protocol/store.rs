@@ -76,7 +76,7 @@ impl Template {
 
 /// What a response is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct ExpectedAnswer<'a> {
     pub(super) operation: Operation,
     pub(super) key: Key<'a>,
     pub(super) value_bytes: usize,
@@ -84,7 +84,7 @@ pub(super) struct Asked<'a> {
 }
 
 #[cfg(test)]
-impl Asked<'static> {
+impl ExpectedAnswer<'static> {
     /// Key 0042, with a value of three bytes.
     pub(super) const fn of_42(operation: Operation, tag: u32) -> Self {
         Self {
@@ -159,8 +159,8 @@ impl Store {
 
     /// What the response to a request must contain.
     #[inline]
-    pub(super) fn asked(&self, what: Planned, tag: u32) -> Asked<'_> {
-        Asked {
+    pub(super) fn asked(&self, what: Planned, tag: u32) -> ExpectedAnswer<'_> {
+        ExpectedAnswer {
             operation: what.operation(),
             key: self.keys.get(what.key()),
             value_bytes: self.workload.value_bytes,

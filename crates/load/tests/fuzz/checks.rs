@@ -17,12 +17,12 @@ pub(crate) const TAG: u32 = 0x0a0b_0c0d;
 pub(crate) const KEY: u32 = 42;
 
 /// A stream's protocol and a request of it.
-pub(crate) struct Asked {
+pub(crate) struct StreamRequest {
     protocol: Box<dyn StreamProtocol>,
     what: Planned,
 }
 
-impl Asked {
+impl StreamRequest {
     pub(crate) fn request(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.protocol.encode(self.what, TAG, &mut bytes);
@@ -56,11 +56,11 @@ fn workload() -> Workload {
 }
 
 /// An operation of a protocol on a stream.
-pub(crate) fn on_stream(protocol: &Protocol, operation: Operation) -> Asked {
+pub(crate) fn on_stream(protocol: &Protocol, operation: Operation) -> StreamRequest {
     let Codec::Streams(codec) = protocol.codec(&workload(), false).unwrap() else {
         panic!("{} has streams", protocol.label);
     };
-    Asked {
+    StreamRequest {
         protocol: codec,
         what: planned(operation),
     }
@@ -75,11 +75,11 @@ fn planned(operation: Operation) -> Planned {
 }
 
 /// A protocol in datagrams.
-pub(crate) fn in_datagrams(protocol: &Protocol) -> AskedDatagrams {
+pub(crate) fn in_datagrams(protocol: &Protocol) -> DatagramRequest {
     let Codec::Datagrams(protocol) = protocol.codec(&workload(), true).unwrap() else {
         panic!("{} has datagrams", protocol.label);
     };
-    AskedDatagrams { protocol }
+    DatagramRequest { protocol }
 }
 
 /// Feeds an answer in every way that a network can, and checks that
@@ -92,7 +92,7 @@ pub(crate) fn in_datagrams(protocol: &Protocol) -> AskedDatagrams {
 ///
 /// # Panics
 /// When one of these does not hold.
-pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
+pub(crate) fn check_stream(asked: &StreamRequest, bytes: &[u8]) -> Decoded {
     let look = |n: usize| asked.protocol.decode(asked.what, TAG, &bytes[..n]);
     let all = look(bytes.len());
     let mut least = 0;
@@ -141,11 +141,11 @@ pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
 }
 
 /// A datagram protocol and its two kinds of requests.
-pub(crate) struct AskedDatagrams {
+pub(crate) struct DatagramRequest {
     protocol: Box<dyn DatagramProtocol>,
 }
 
-impl AskedDatagrams {
+impl DatagramRequest {
     pub(crate) fn request(&mut self, operation: Operation, id: u16) -> Vec<u8> {
         self.protocol.encode(planned(operation), id).to_vec()
     }
@@ -155,7 +155,7 @@ impl AskedDatagrams {
 ///
 /// # Panics
 /// When the result contradicts itself.
-pub(crate) fn check_datagram(asked: &AskedDatagrams, datagram: &[u8]) -> bool {
+pub(crate) fn check_datagram(asked: &DatagramRequest, datagram: &[u8]) -> bool {
     let Ok(response) = asked.protocol.decode(datagram) else {
         return false;
     };

@@ -6,7 +6,7 @@ mod mutate;
 
 use taillab_load::protocol::{Decoded, PROTOCOLS, Protocol};
 
-use checks::{Asked, AskedDatagrams, check_datagram, check_stream, operations};
+use checks::{DatagramRequest, StreamRequest, check_datagram, check_stream, operations};
 use mutate::Mutator;
 
 /// Damaged answers for each protocol.
@@ -173,7 +173,7 @@ fn answer(opcode: u8, extras: u8, status: u8, opaque: u32, body: &[u8]) -> Vec<u
 }
 
 /// Gives damaged answers to a stream's codec.
-fn run(label: &str, asked: &[Asked], valid: &[Vec<u8>], seed: u64) {
+fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], seed: u64) {
     for bytes in valid {
         let taken = asked.iter().any(|asked| {
             matches!(
@@ -205,7 +205,7 @@ fn run(label: &str, asked: &[Asked], valid: &[Vec<u8>], seed: u64) {
     );
 }
 
-fn run_datagrams(label: &str, asked: &AskedDatagrams, valid: &[Vec<u8>], seed: u64) {
+fn run_datagrams(label: &str, asked: &DatagramRequest, valid: &[Vec<u8>], seed: u64) {
     for datagram in valid {
         let shown = datagram.escape_ascii();
         assert!(
@@ -231,7 +231,7 @@ fn every_protocol_on_a_stream() {
         let (requests, answers) = on_stream(protocol);
         let asked = operations(protocol).iter();
         let mut asked: Vec<_> = asked.map(|o| checks::on_stream(protocol, *o)).collect();
-        let sent: Vec<_> = asked.iter_mut().map(Asked::request).collect();
+        let sent: Vec<_> = asked.iter_mut().map(StreamRequest::request).collect();
         assert_eq!(sent, requests, "{label}");
         run(label, &asked, &answers, seed);
     }

@@ -428,7 +428,7 @@ fn page_faults_are_the_threads_own() {
         .arg("60")
         .spawn()
         .expect("sleep is there");
-    let stranger = Kept(stranger);
+    let stranger = ChildGuard(stranger);
     // its own page faults, while it starts, are over
     await_sleep(&threads_of(stranger.0.id()));
     let spec = ProbeSpec {
@@ -488,9 +488,9 @@ fn waits_for_a_lock_of_the_kernel_have_their_length() {
 }
 
 /// A process that is killed when this is dropped.
-struct Kept(Child);
+struct ChildGuard(Child);
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -498,10 +498,10 @@ impl Drop for Kept {
 }
 
 /// A shell that sleeps and wakes up, and starts another process each time.
-fn restless() -> Kept {
+fn restless() -> ChildGuard {
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do sleep 0.002; done"]);
-    Kept(command.stdin(Stdio::null()).spawn().expect("sh is there"))
+    ChildGuard(command.stdin(Stdio::null()).spawn().expect("sh is there"))
 }
 
 /// Waits until a restless shell has started a few processes and slept meanwhile.

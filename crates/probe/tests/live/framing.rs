@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::testbed::pipeline::{Exchange, Told};
+use crate::testbed::pipeline::{ClientView, Exchange};
 use crate::testbed::streams::{Nginx, StreamBed};
 use crate::testbed::{keep, live};
 use taillab_analysis::matcher::Framing;
@@ -19,7 +19,7 @@ fn record(
     framing: Framing,
     rounds: usize,
     exchanges: &[Exchange],
-) -> (Recording, Vec<Vec<Told>>) {
+) -> (Recording, Vec<Vec<ClientView>>) {
     let spec = ProbeSpec {
         payload_bytes: framing.payload_bytes(),
         ..bed.spec.clone()
@@ -55,7 +55,7 @@ fn talk(
         ..MatchOptions::for_streams(Nanos::from_secs(5), false)
     };
     let matched = match_events(recording.into_events(), &options);
-    let mut by_end: HashMap<(u16, u16), Told> = HashMap::new();
+    let mut by_end: HashMap<(u16, u16), ClientView> = HashMap::new();
     for told in &told {
         let mut end = starts[&told[0].port];
         for told in told {

@@ -104,9 +104,7 @@ impl ExactModel {
             order => (system.workers, order),
         };
         let rho = system.utilization;
-        let Some((mean_sojourn_services, law, source)) =
-            law_of(system.service, workers, order, rho)?
-        else {
+        let Some(solution) = solve(system.service, workers, order, rho)? else {
             return Ok(None);
         };
         let letter = match system.service {
@@ -124,10 +122,10 @@ impl ExactModel {
         };
         Ok(Some(Self {
             name: format!("M/{letter}/{workers}{suffix}"),
-            source,
+            source: solution.source,
             mean_service_s,
-            mean_sojourn_services,
-            law,
+            mean_sojourn_services: solution.mean_services,
+            law: solution.law,
         }))
     }
 
@@ -185,15 +183,22 @@ impl ExactModel {
     }
 }
 
-/// The mean sojourn in mean service times, the law if it is known, and the source of both.
-type Known = (f64, Option<ExactLaw>, &'static str);
+/// What theory says of a queue.
+struct Solution {
+    /// The mean sojourn, in mean service times.
+    mean_services: f64,
+    /// The law of the sojourn, where it is known.
+    law: Option<ExactLaw>,
+    /// Where both are from.
+    source: &'static str,
+}
 
-fn law_of(
+fn solve(
     service: ServiceKind,
     workers: u32,
     order: Order,
     rho: f64,
-) -> Result<Option<Known>, ExactError> {
+) -> Result<Option<Solution>, ExactError> {
     use ServiceKind::{Deterministic, Exponential, General};
     // all orders that ignore the service times have the same mean
     let md1_mean = 1.0 + rho / (2.0 * (1.0 - rho));
@@ -248,16 +253,28 @@ fn law_of(
             // the mean number in the system does not depend on the law of the service times
             let mean = Mmc::new(workers, rho)?.mean_sojourn_services();
             let source = "insensitivity of processor sharing (Cohen 1979)";
-            return Ok(Some((mean, None, source)));
+            return Ok(Some(Solution {
+                mean_services: mean,
+                law: None,
+                source,
+            }));
         }
         (Order::Fifo | Order::Lifo | Order::RandomRequest, General(Some(second)))
             if workers == 1 =>
         {
             let mean = 1.0 + rho * second / (2.0 * (1.0 - rho));
             let source = "Pollaczek 1930; Khinchine 1932; Takács 1963";
-            return Ok(Some((mean, None, source)));
+            return Ok(Some(Solution {
+                mean_services: mean,
+                law: None,
+                source,
+            }));
         }
         _ => return Ok(None),
     };
-    Ok(Some((mean, Some(law), source)))
+    Ok(Some(Solution {
+        mean_services: mean,
+        law: Some(law),
+        source,
+    }))
 }

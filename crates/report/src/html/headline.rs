@@ -17,7 +17,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         server::workers(result)
     );
     let began = figures::began(report.started_unix_s);
-    let facts = match &report.load {
+    let mut facts = match &report.load {
         Some(load) => vec![
             (
                 "Load",
@@ -44,6 +44,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             ("From", began),
         ],
     };
+    facts.extend(server::scaling(report).map(|text| ("Scaling", text)));
     put_head(page, report, &facts);
 }
 
@@ -76,9 +77,8 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put!(page, "</section>\n");
     }
     put_reservations(page, verdict);
-    if let Some((text, cut)) = schedule::off_schedule(report).zip(schedule::cut(report)) {
-        let text = format!("{text}. Held up for {}.", schedule::reasons(cut));
-        paragraph(page, "notice notable", &text);
+    if let Some(text) = schedule::off_schedule(report) {
+        paragraph(page, "notice notable", &format!("{text}."));
     }
     if report.partial {
         put!(

@@ -58,9 +58,6 @@ impl Page {
         for (name, fact) in facts(document, true) {
             self.fact(name, &fact);
         }
-        if let Some(cut) = schedule::cut(report) {
-            self.fact("held up", &schedule::reasons(cut));
-        }
         if let Some(place) = saved_in {
             self.fact("saved in", place);
         }
@@ -176,7 +173,7 @@ fn load_facts(
     date: &str,
 ) -> Vec<(&'static str, String)> {
     let report = document.report;
-    vec![
+    let mut facts = vec![
         (
             "load",
             format!(
@@ -206,7 +203,9 @@ fn load_facts(
                 report.duration_ns
             ),
         ),
-    ]
+    ];
+    facts.extend(server::scaling(report).map(|text| ("scaling", text)));
+    facts
 }
 
 /// What the head says about a server that was watched.

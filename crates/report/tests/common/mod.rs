@@ -257,6 +257,7 @@ fn simulated(length: Nanos) -> Sample {
             limited_by: LimitedBy::Server,
             outstanding: 64,
             blocks: 8,
+            scaling: None,
         }),
         server: ServerResult {
             service_time_ns: SERVICE_TIME,

@@ -27,19 +27,44 @@ fn ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Takes this CPU in bursts of 2 ms until it is ended; gives (time, its own CPU time so far) after
-/// each burst.
-fn hog(cpu: u32) -> Meanwhile<Vec<(u64, u64)>> {
+/// How a hog takes the CPU.
+#[derive(Clone, Copy)]
+struct Bursts {
+    length: Duration,
+    pause: Duration,
+    /// Nothing else runs during one.
+    whole: bool,
+}
+
+impl Bursts {
+    const SHORT: Self = Self {
+        length: Duration::from_millis(2),
+        pause: Duration::from_millis(6),
+        whole: false,
+    };
+    /// So long that the way into one and out of it is short beside it even where the CPU is emulated.
+    const LONG: Self = Self {
+        length: Duration::from_millis(20),
+        pause: Duration::from_millis(60),
+        whole: true,
+    };
+}
+
+/// Takes this CPU in bursts until it is ended; gives (time, its own CPU time so far) after each burst.
+fn hog(cpu: u32, bursts: Bursts) -> Meanwhile<Vec<(u64, u64)>> {
     Meanwhile::start(HOG, move |stop| {
         let mut set = rustix::thread::CpuSet::new();
         set.set(cpu as usize);
         rustix::thread::sched_setaffinity(None, &set).unwrap();
+        if bursts.whole {
+            taillab_host::process::set_fifo(0, 1).unwrap();
+        }
         let mut seen = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let burst = Instant::now();
-            while burst.elapsed() < Duration::from_millis(2) {}
+            while burst.elapsed() < bursts.length {}
             seen.push((ns(ClockId::Monotonic), ns(ClockId::ThreadCPUTime)));
-            thread::sleep(Duration::from_millis(6));
+            thread::sleep(bursts.pause);
         }
         seen
     })
@@ -62,7 +87,7 @@ fn a_thread_that_takes_the_cpu_is_named_with_the_time_it_took() {
         return;
     }
     let cpu = last_cpu();
-    let hog = hog(cpu);
+    let hog = hog(cpu, Bursts::SHORT);
     let result = noise(&["-d", "2s", "--cpus", &cpu.to_string()]);
     let seen = hog.end();
     let row = &result["rows"][0];
@@ -460,7 +485,7 @@ fn the_kernels_own_meter_charges_a_thread_alike() {
         return;
     }
     let cpu = last_cpu();
-    let hog = hog(cpu);
+    let hog = hog(cpu, Bursts::LONG);
     let result = noise(&["-d", "3s", "--cpus", &cpu.to_string()]);
     let meter = Osnoise::on(cpu);
     wait_for("the first note", || {

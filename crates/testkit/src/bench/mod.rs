@@ -1,6 +1,6 @@
 //! `taillab-testkit causes`: checks taillab against known truths.
 
-mod kept;
+mod saved;
 mod setup;
 mod show;
 mod trial;
@@ -267,7 +267,7 @@ impl<'a> Bench<'a> {
             return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
         if let Some(folder) = &self.args.output {
-            kept::write(&folder.join(place), &trial)?;
+            saved::write(&folder.join(place), &trial)?;
         }
         Block::explained(setup, trial.recorded.events, trial.truth).or_exit(Exit::Failed)
     }
@@ -297,7 +297,7 @@ fn kept_pairs(setup: &Setup, folder: &Path) -> Result<Vec<Pair>, Failure> {
     let without = setup.without();
     let again = |setup: &Setup, pair: u32, name: &str| {
         let place = block_name(setup, pair, name);
-        let Some(kept) = kept::read(&folder.join(place))? else {
+        let Some(kept) = saved::read(&folder.join(place))? else {
             return Ok(None);
         };
         let block = Block::explained(setup, kept.recording, kept.truth).or_exit(Exit::Failed)?;

@@ -1,5 +1,6 @@
 //! The kinds of causes that can be injected, one row each: the server, the injection, and what a right
-//! explanation says. How to add one: `CONTRIBUTING.md`.
+//! explanation says. How to add one:
+//! `crates/analysis/src/ledger/README.md`.
 
 use clap::ValueEnum;
 use taillab_model::Nanos;

@@ -1,7 +1,7 @@
 //! The mitigations that can be applied, one row each, one file for each family.
 //!
 //! A row's plan only looks: it names the settings, their new values and why. Making, journaling
-//! and undoing them is the same for all. How to add one: `CONTRIBUTING.md`.
+//! and undoing them is the same for all. How to add one: `README.md` beside this file.
 
 mod cpus;
 mod devices;

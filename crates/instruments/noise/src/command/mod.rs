@@ -1,8 +1,8 @@
 //! `taillab noise`: what takes time from a thread that wants to run.
 
-mod away;
-mod below;
+mod below_kernel;
 mod compare;
+mod isolation;
 mod plan;
 
 use taillab_console::exit::{Exit, Failure, OrExit};
@@ -19,7 +19,7 @@ use taillab_host::{CpuQuota, Interrupt, Roots, clock, cpu_quota};
 use taillab_model::noise::NoiseRow;
 use taillab_report::json;
 
-use self::away::Away;
+use self::isolation::Isolation;
 use self::plan::NoisePlan;
 use crate::args::NoiseArgs;
 use crate::result::{NoiseQuota, NoiseResult, SCHEMA_VERSION};
@@ -46,7 +46,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let limit = cpu_quota(&roots);
     let mut held = plan.held.clone();
     let mut rows = measure(&plan, &mut measuring, &mut held, say)?;
-    below::mark(&mut rows);
+    below_kernel::mark(&mut rows);
     let quota = limit.map(|before| quota(before, &roots));
     let result = NoiseResult {
         schema_version: SCHEMA_VERSION,
@@ -84,17 +84,17 @@ fn measure(
             break;
         }
         say.step(&describe(phase));
-        let away = match &phase.cpus {
+        let isolation = match &phase.cpus {
             Some(cpus) if phase.interrupts_away => {
-                let away = Away::begin(cpus, &mut measuring.notes)?;
-                held.extend(away.said(cpus));
-                Some(away)
+                let isolation = Isolation::begin(cpus, &mut measuring.notes)?;
+                held.extend(isolation.said(cpus));
+                Some(isolation)
             }
             _ => None,
         };
         let found = measuring.phase(phase);
         // put everything back before we look at the result
-        away.map_or(Ok(()), Away::end)?;
+        isolation.map_or(Ok(()), Isolation::end)?;
         match found {
             Ok(found) => rows.extend(found),
             // a loop that this kernel refuses does not spoil the others

@@ -12,7 +12,7 @@ use taillab_console::say::Say;
 use taillab_experiment::round_trips::Measurement;
 use taillab_host::{Interrupt, clock};
 
-use self::outputs::Wanted;
+use self::outputs::Outputs;
 use crate::args::RttArgs;
 use crate::result::{COMMAND, RttResult, SCHEMA_VERSION};
 
@@ -27,7 +27,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         say.note(&format_args!("left out: {}", plan.left_out.join("; ")));
     }
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common, &plan)?;
+    let mut wanted = Outputs::new(args.output, args.common, &plan)?;
     let mut result = RttResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),

@@ -19,13 +19,13 @@ use crate::{page, terminal};
 
 /// The outputs that were asked for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct Outputs {
     directory: Option<RunDir>,
     common: Output,
     started_unix_s: u64,
 }
 
-impl Wanted {
+impl Outputs {
     /// Makes the directory first, so that nothing is measured that cannot be saved.
     pub fn new(
         directory: Option<PathBuf>,

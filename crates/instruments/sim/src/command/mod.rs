@@ -14,7 +14,7 @@ use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::rundir::with_files;
 use taillab_host::{Interrupt, Roots};
 
-use self::outputs::Wanted;
+use self::outputs::Outputs;
 use self::plan::SimPlan;
 use crate::args::SimArgs;
 use crate::result::SimulationReport;
@@ -22,7 +22,7 @@ use crate::result::SimulationReport;
 /// Runs the simulations; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
     // first: without its privileges, root may make no directory in another user's
-    let mut wanted = Wanted::of(&args)?;
+    let mut wanted = Outputs::of(&args)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let (plan, swept) = plan::plan(args)?;

@@ -20,7 +20,7 @@ use crate::result::SimulationReport;
 
 /// The outputs that were asked for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct Outputs {
     plots: Vec<Plot>,
     parquet: Option<PathBuf>,
     directory: Option<RunDir>,
@@ -35,7 +35,7 @@ enum Plot {
     Html(PathBuf),
 }
 
-impl Wanted {
+impl Outputs {
     /// Refuses now what could not be written later.
     pub fn of(args: &SimArgs) -> Result<Self, Failure> {
         let (result, common) = (&args.result, args.common);
@@ -98,7 +98,7 @@ fn plot(path: PathBuf) -> Result<Plot, Failure> {
 }
 
 /// Writes every file, also those after one that could not be written.
-pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failure> {
+pub fn save(wanted: &mut Outputs, report: &SimulationReport) -> Result<(), Failure> {
     let figure = chart(report);
     let mut written = Ok(());
     let put = |path: &Path, bytes: Result<Vec<u8>, Failure>| -> Result<(), Failure> {
@@ -133,7 +133,7 @@ fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
 }
 
 /// Prints the result on stdout.
-pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
+pub fn show(wanted: &Outputs, report: &SimulationReport) -> Result<(), Failure> {
     if wanted.common.is_silent() {
         return Ok(());
     }

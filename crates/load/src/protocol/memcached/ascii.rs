@@ -3,7 +3,7 @@
 use taillab_model::{Operation, Outcome};
 
 use crate::protocol::scan::{could_begin, decimal, line, value, word};
-use crate::protocol::store::{Asked, Messages, Template};
+use crate::protocol::store::{ExpectedAnswer, Messages, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 /// The longest line of an answer: a key of 250 bytes, numbers, or an error's text.
@@ -40,7 +40,7 @@ pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
 
 /// Decodes a response on a stream.
 #[inline]
-pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
+pub(super) fn decode(asked: &ExpectedAnswer<'_>, bytes: &[u8]) -> Decoded {
     let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
         Ok(line) => line,
         Err(decoded) => return decoded,
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, 9), bytes);
-        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, 9), bytes);
+        let get = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Get, 9), bytes);
+        let set = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Set, 9), bytes);
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn half_an_answer_says_how_much_is_missing() {
         let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
-        let look = |n: usize| decode(&Asked::of_42(Operation::Get, 9), &hit[..n]);
+        let look = |n: usize| decode(&ExpectedAnswer::of_42(Operation::Get, 9), &hit[..n]);
         assert_eq!(look(0), Decoded::Partial { at_least: 5 });
         assert_eq!(look(15), Decoded::Partial { at_least: 16 });
         assert_eq!(

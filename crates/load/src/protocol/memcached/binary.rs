@@ -7,7 +7,7 @@
 
 use taillab_model::{Operation, Outcome};
 
-use crate::protocol::store::{Asked, Messages, Tag, Template};
+use crate::protocol::store::{ExpectedAnswer, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 const HEADER_BYTES: usize = 24;
@@ -94,7 +94,7 @@ impl Header {
 
 /// Decodes a response on a stream.
 #[inline]
-pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
+pub(super) fn decode(asked: &ExpectedAnswer<'_>, bytes: &[u8]) -> Decoded {
     if bytes.first().is_some_and(|&magic| magic != RESPONSE) {
         return Decoded::Malformed;
     }
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn answers_are_told_apart() {
         const TAG: u32 = 0x0102_0304;
-        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, TAG), bytes);
-        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, TAG), bytes);
+        let get = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Get, TAG), bytes);
+        let set = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Set, TAG), bytes);
         let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = answer(GET, 4, 0, TAG, b"\0\0\0\0vvv");
         assert_eq!(get(&hit), whole(31, Outcome::Hit));

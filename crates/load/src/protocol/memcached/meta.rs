@@ -7,7 +7,7 @@ use taillab_model::{Operation, Outcome};
 
 use super::ascii::{body_line, first_line, is_refusal};
 use crate::protocol::scan::{decimal, hexadecimal, value, word};
-use crate::protocol::store::{Asked, Messages, Tag, Template};
+use crate::protocol::store::{ExpectedAnswer, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 /// The shortest answer: `HD`, `EN`.
@@ -61,7 +61,7 @@ impl<'a> Flags<'a> {
 
 /// Decodes a response on a stream.
 #[inline]
-pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
+pub(super) fn decode(asked: &ExpectedAnswer<'_>, bytes: &[u8]) -> Decoded {
     let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
         Ok(line) => line,
         Err(decoded) => return decoded,
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, 0x0102_abcd), bytes);
-        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, 0x0102_abcd), bytes);
+        let get = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Get, 0x0102_abcd), bytes);
+        let set = |bytes: &[u8]| decode(&ExpectedAnswer::of_42(Operation::Set, 0x0102_abcd), bytes);
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VA 3 O0102abcd k0042\r\nvvv\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));

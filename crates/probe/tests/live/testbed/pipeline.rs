@@ -56,7 +56,7 @@ impl Exchange {
 
 /// One request as its client saw it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct ClientView {
     /// The client's port.
     pub(crate) port: u16,
     pub(crate) bytes: u32,
@@ -81,7 +81,7 @@ impl StreamBed {
         connections: usize,
         rounds: usize,
         exchanges: &[Exchange],
-    ) -> Vec<Vec<Told>> {
+    ) -> Vec<Vec<ClientView>> {
         let (address, exchanges) = (self.address(), exchanges.to_vec());
         self.client.run(move || {
             let talk = |first: usize| {
@@ -111,7 +111,12 @@ impl StreamBed {
     }
 }
 
-fn talk_once(stream: &mut TcpStream, exchanges: &[&Exchange], cuts: &[usize], all: &mut Vec<Told>) {
+fn talk_once(
+    stream: &mut TcpStream,
+    exchanges: &[&Exchange],
+    cuts: &[usize],
+    all: &mut Vec<ClientView>,
+) {
     let port = stream.local_addr().expect("it is connected").port();
     let mut bytes: Vec<u8> = Vec::new();
     let mut ends = Vec::new();
@@ -155,7 +160,7 @@ fn talk_once(stream: &mut TcpStream, exchanges: &[&Exchange], cuts: &[usize], al
             response.extend(&some[..n]);
         };
         response.drain(..end);
-        all.push(Told {
+        all.push(ClientView {
             port,
             bytes: exchange.request.len() as u32,
             sent,

@@ -64,7 +64,7 @@ pub fn run(args: AgentArgs) -> Result<Exit, Failure> {
     let appointment = Appointment::keep(plan.start, plan.client, plan.clients).map_err(in_plan)?;
     load.common = args.common;
     load.output = args.output;
-    super::measure(load, &checked, Some(&appointment))
+    super::carry_out(load, &checked, Some(&appointment))
 }
 
 fn text(path: &Path) -> Result<String, Failure> {

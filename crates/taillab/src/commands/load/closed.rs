@@ -1,18 +1,16 @@
 //! `-R max` and `--ping-pong`: no schedule, each answer triggers the next request.
 
 use taillab_analysis::load::of_closed_loop;
-use taillab_analysis::verdict::{LoadEvidence, withdraw_from_closed_loop};
-use taillab_console::exit::{Exit, Failure};
-use taillab_experiment::pipeline::ClientMeasured;
+use taillab_analysis::verdict::LoadEvidence;
+use taillab_console::exit::Failure;
 use taillab_load::{FleetRun, Outcome, Saturation, StopReason};
 use taillab_model::Nanos;
-use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode};
+use taillab_model::load_result::{ClosedLoop, Floor, Mode};
 use taillab_model::summary::ClientCost;
-use taillab_report::load::LoadDocument;
 
 use super::context::Context;
-use super::floor;
-use super::outputs::Wanted;
+use super::floor::{self, FloorResult};
+use super::outcome::{Ending, Figures, LoadOutcome};
 use super::plan::{Closed, LoadPlan};
 use super::session::Session;
 
@@ -20,44 +18,42 @@ use super::session::Session;
 const FLOOR_WARM_UP: Nanos = Nanos::from_millis(200);
 
 /// Runs the closed loop.
-pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Result<Exit, Failure> {
-    let plan = context.plan;
-    let mode = match work.outstanding {
-        Some(_) => Mode::ClosedLoop,
-        None => Mode::PingPong,
-    };
+pub fn run(context: &mut Context<'_>, work: &Closed) -> Result<LoadOutcome, Failure> {
     let lengths = (work.warmup, work.duration);
     if let Some(appointment) = context.appointment {
         appointment.wait(Nanos::ZERO, context.interrupt)?;
     }
-    let found = PeakFound::measure(&mut context.session, plan, work, lengths)?;
-    let floor = floor::against_responder(&context, |session, length, responder| {
+    let found = PeakFound::measure(&mut context.session, context.plan, work, lengths)?;
+    Ok(LoadOutcome {
+        mode: match work.outstanding {
+            Some(_) => Mode::ClosedLoop,
+            None => Mode::PingPong,
+        },
+        started_unix_s: found.started_unix_s,
+        partial: found.stopped.is_some(),
+        ending: Ending {
+            stopped: found.stopped,
+            failure: None,
+        },
+        figures: Figures::ClosedLoop {
+            closed_loop: Box::new(found.closed_loop),
+            evidence: found.evidence,
+        },
+        schedule: None,
+    })
+}
+
+/// Runs the same closed loop with the responder.
+pub fn measure_floor(context: &Context<'_>, work: &Closed) -> FloorResult<Floor> {
+    let plan = context.plan;
+    floor::against_responder(context, |session, length, responder| {
         let found = PeakFound::measure(session, plan, work, (FLOOR_WARM_UP, length))?;
         Ok(found.stopped.is_none().then_some(Floor {
             responder,
             load: None,
             closed_loop: Some(found.closed_loop),
         }))
-    });
-    let mut report = ClientMeasured {
-        target: context.target(),
-        started_unix_s: found.started_unix_s,
-        partial: found.stopped.is_some(),
-        load: None,
-        generator: Generator {
-            closed_loop: Some(found.closed_loop),
-            floor_absent_because: floor.as_ref().err().cloned(),
-            floor: floor.ok(),
-            ..context.generator(mode)
-        },
-    }
-    .conclude(&found.evidence);
-    if let Some(closed) = &mut report.server.generator.closed_loop {
-        withdraw_from_closed_loop(&report.verdict, closed);
-    }
-    wanted.hold(&mut report);
-    wanted.write(&LoadDocument::of(&report), None)?;
-    context.end(found.stopped, &report)
+    })
 }
 
 /// One measurement: the result, why it ended early if it did, and when it began.

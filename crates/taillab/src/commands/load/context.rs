@@ -5,11 +5,14 @@ use taillab_console::say::Say;
 use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
 use taillab_load::target::{Host, Place};
-use taillab_load::{Endpoint, FleetRun, StopReason};
+use taillab_load::{Endpoint, FleetRun};
 use taillab_model::load_result::{Capacity, CommonStart, Generator, LoadReport, Mode};
+use taillab_report::rate;
 
 use super::appointment::Appointment;
+use super::outcome::Ending;
 use super::plan::LoadPlan;
+use super::resolve;
 use super::session::Session;
 
 /// What every kind of load has at hand.
@@ -24,18 +27,65 @@ pub struct Context<'a> {
     pub appointment: Option<&'a Appointment>,
 }
 
-impl Context<'_> {
-    /// How the command ends, once its result is out.
-    pub fn end(&self, stopped: Option<StopReason>, report: &LoadReport) -> Result<Exit, Failure> {
-        match stopped {
-            // also when only the floor was cut short
-            _ if self.session.interrupted() => Ok(Exit::Interrupted),
-            Some(StopReason::Refused | StopReason::Hook | StopReason::Interrupted) => Err(self
-                .session
-                .gone("during the load; what came before is in the result")),
-            None if !report.verdict.valid => Ok(Exit::Invalid),
-            None => Ok(limits::exit(&report.assertions)),
+impl<'a> Context<'a> {
+    /// Connects the client, and stores the keys that the protocol asks for.
+    pub fn connect(
+        plan: &'a LoadPlan,
+        interrupt: &'a Interrupt,
+        say: Say,
+    ) -> Result<Self, Failure> {
+        say.step(&format!("connecting to {}", plan.target));
+        let endpoint = resolve::endpoint(&plan.target.place)?;
+        let mut session = Session::connect(endpoint, &plan.requests, &plan.client, interrupt, say)?;
+        if plan.prefill {
+            session.prefill()?;
         }
+        Ok(Self {
+            plan,
+            session,
+            interrupt,
+            say,
+            capacity: None,
+            appointment: None,
+        })
+    }
+
+    /// Finds the capacity, where the load is a share of it.
+    pub fn calibrate(&mut self) -> Result<(), Failure> {
+        let Some(outstanding) = self.plan.work.calibration() else {
+            return Ok(());
+        };
+        self.say.step("finding the capacity");
+        let capacity = self.session.calibrate(outstanding, self.plan.seed)?;
+        self.say.step(&format!(
+            "the capacity is {} per second",
+            rate(capacity.peak_per_s)
+        ));
+        self.capacity = Some(capacity);
+        Ok(())
+    }
+
+    /// How the command ends, once its result is out.
+    pub fn end(&self, ending: Ending, report: &LoadReport) -> Result<Exit, Failure> {
+        // also when only the floor was cut short
+        if self.session.interrupted() {
+            return Ok(Exit::Interrupted);
+        }
+        if let Some(failure) = ending.failure {
+            return Err(failure);
+        }
+        if ending.stopped.is_some() {
+            let when = "during the load; what came before is in the result";
+            return Err(self.session.gone(when));
+        }
+        if !report.verdict.valid {
+            return Ok(Exit::Invalid);
+        }
+        let found_none = report.generator().found.is_some_and(|found| !found.held);
+        Ok(match limits::exit(&report.assertions) {
+            Exit::Ok if found_none => Exit::Missed,
+            exit => exit,
+        })
     }
 
     /// The target as it was given, with the address that a name stands for.

@@ -7,7 +7,9 @@ mod context;
 mod files;
 mod find;
 mod floor;
+mod judge;
 mod open;
+mod outcome;
 mod outputs;
 mod placing;
 mod plan;
@@ -18,37 +20,44 @@ mod search;
 mod session;
 mod watch;
 
+use taillab_analysis::load::LoadCurves;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
 use taillab_console::say::Say;
 use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
-use taillab_report::rate;
+use taillab_model::load_result::Floor;
 
 use self::appointment::Appointment;
 use self::context::Context;
-use self::outputs::Wanted;
+use self::floor::FloorResult;
+use self::outcome::LoadOutcome;
+use self::outputs::Outputs;
 use self::plan::{LoadPlan, Work};
-use self::session::Session;
+use self::schedule::Schedule;
 use crate::cli::LoadArgs;
 
 pub use self::agent::run as run_agent;
 
 /// Loads the server as asked; the result is printed and saved.
+///
+/// The steps are in the modules `plan`, `context` (connect and calibrate), `open`, `search` or `closed` (measure, all of
+/// them by a `session`), `floor`, `judge` and `outputs`. Only `outputs` comes twice: it makes its directory first, so
+/// that nothing is measured that cannot be saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
-    measure(args, &plan, None)
+    carry_out(args, &plan, None)
 }
 
-/// Measures what is planned, from an instant on that other clients know too, if there is one.
-fn measure(
+/// Does what is planned, from an instant on that other clients know too, if there is one.
+fn carry_out(
     args: LoadArgs,
     plan: &LoadPlan,
     appointment: Option<&Appointment>,
 ) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common, args.limits, plan)?;
+    let outputs = Outputs::new(args.output, args.common, args.limits, plan)?;
     let _awake = plan
         .client
         .keep_awake
@@ -56,33 +65,37 @@ fn measure(
         .transpose()
         .map_err(host)?;
     plan.client.placing.step_aside()?;
-    say.step(&format!("connecting to {}", plan.target));
-    let endpoint = resolve::endpoint(&plan.target.place)?;
-    let session = Session::connect(endpoint, &plan.requests, &plan.client, &interrupt, say)?;
-    let mut context = Context {
-        plan,
-        session,
-        interrupt: &interrupt,
-        say,
-        capacity: None,
-        appointment,
-    };
-    if plan.prefill {
-        context.session.prefill()?;
-    }
-    if let Some(outstanding) = plan.work.calibration() {
-        say.step("finding the capacity");
-        let capacity = context.session.calibrate(outstanding, plan.seed)?;
-        say.step(&format!(
-            "the capacity is {} per second",
-            rate(capacity.peak_per_s)
-        ));
-        context.capacity = Some(capacity);
-    }
+    let mut context = Context::connect(plan, &interrupt, say)?;
+    context.appointment = appointment;
+    context.calibrate()?;
+    let mut outcome = measure(&mut context)?;
+    let floor = measure_floor(&context, outcome.schedule.take());
+    let mut judged = judge::judge(&context, outcome, floor);
+    outputs.show(&mut judged)?;
+    context.end(judged.ending, &judged.report)
+}
+
+fn measure(context: &mut Context<'_>) -> Result<LoadOutcome, Failure> {
+    let plan = context.plan;
     match &plan.work {
-        Work::Open(work) if work.levels.len() == 1 => open::single(context, work, &mut wanted),
-        Work::Open(work) => open::sweep(context, work, &mut wanted),
-        Work::Find(work) => search::run(context, work, &mut wanted),
-        Work::Closed(work) => closed::run(context, work, &mut wanted),
+        Work::Open(work) if work.levels.len() == 1 => open::single(context, work),
+        Work::Open(work) => open::sweep(context, work),
+        Work::Find(work) => search::run(context, work),
+        Work::Closed(work) => closed::run(context, work),
     }
+}
+
+/// The client's own floor, in the same way as the load: with the beginning of its schedule, where it has one.
+fn measure_floor(
+    context: &Context<'_>,
+    schedule: Option<Schedule>,
+) -> FloorResult<(Floor, Option<LoadCurves>)> {
+    let shape = match &context.plan.work {
+        Work::Open(work) => &work.shape,
+        Work::Find(work) => &work.shape,
+        Work::Closed(work) => return Ok((closed::measure_floor(context, work)?, None)),
+    };
+    let schedule = schedule.ok_or("no load was measured")?;
+    let (floor, curves) = floor::of_schedule(context, schedule, shape)?;
+    Ok((floor, Some(curves)))
 }

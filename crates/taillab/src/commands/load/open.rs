@@ -2,77 +2,44 @@
 
 use taillab_analysis::load::objective_at;
 use taillab_analysis::verdict::{
-    Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
+    Evidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
 };
 use taillab_console::exit::{Exit, Failure, OrExit};
-use taillab_experiment::pipeline::ClientMeasured;
 use taillab_load::StopReason;
-use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
+use taillab_model::load_result::{LoadStep, Mode, SearchResult};
 use taillab_model::{Nanos, Objective};
-use taillab_report::load::LoadDocument;
 use taillab_report::rate;
 
 use super::appointment::Appointment;
 use super::context::Context;
 use super::find::mixed;
-use super::floor;
-use super::outputs::{Wanted, curves};
+use super::outcome::{Ending, Figures, LoadOutcome};
 use super::plan::{Level, Open, affordable};
 use super::schedule::{Extent, Schedule, Shape};
 use super::session::{LoadMeasurement, Sending};
 
 /// One load.
-pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
-    let plan = context.plan;
-    let planned = Planned::of(&context, work, work.levels[0], plan.seed)?;
+pub fn single(context: &mut Context<'_>, work: &Open) -> Result<LoadOutcome, Failure> {
+    let planned = Planned::of(context, work, work.levels[0], context.plan.seed)?;
     if let Some(appointment) = context.appointment {
         appointment.wait(planned.schedule.preparation(), context.interrupt)?;
     }
-    let measured = planned.measure(&mut context, &work.shape)?;
-    let floor = floor::of_schedule(&context, planned.schedule, &work.shape);
-    let floor_absent_because = floor.as_ref().err().cloned();
-    let (floor, floor_curves) = floor.ok().unzip();
-    let LoadMeasurement {
-        run,
-        mut analysis,
-        started_unix_s,
-        on_stream: _,
-    } = measured;
-    let mut report = ClientMeasured {
-        target: context.target(),
-        started_unix_s,
-        partial: run.stopped.is_some(),
-        load: Some(analysis.summary),
-        generator: Generator {
-            start: context.started(&run),
-            wire: analysis.wire,
-            floor,
-            floor_absent_because,
-            ..context.generator(Mode::OpenLoop)
+    let measurement = planned.measure(context, &work.shape)?;
+    Ok(LoadOutcome {
+        mode: Mode::OpenLoop,
+        started_unix_s: measurement.started_unix_s,
+        partial: measurement.is_partial(),
+        ending: Ending {
+            stopped: measurement.run.stopped,
+            failure: None,
         },
-    }
-    .conclude(&analysis.evidence);
-    if let Some(load) = &mut report.load {
-        let curves = &mut analysis.curves;
-        let curves = [&mut curves.response_time, &mut curves.service_time];
-        withdraw_from_load(&report.verdict, load, curves);
-    }
-    wanted.hold(&mut report);
-    let unsupported = analysis.evidence.unsupported.iter();
-    let needs: Vec<_> = unsupported
-        .map(|lacking| (lacking.q, lacking.needs))
-        .collect();
-    let document = LoadDocument {
-        report: &report,
-        curves: &curves(&analysis.curves, floor_curves),
-        needs: &needs,
-    };
-    wanted.write(&document, Some(&run))?;
-    context.end(run.stopped, &report)
+        figures: Figures::Load(Box::new(measurement)),
+        schedule: Some(planned.schedule),
+    })
 }
 
 /// Several loads.
-pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
+pub fn sweep(context: &mut Context<'_>, work: &Open) -> Result<LoadOutcome, Failure> {
     let mut steps = Steps::default();
     for (place, level) in work.levels.iter().enumerate() {
         if context.session.interrupted() {
@@ -80,14 +47,14 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
             break;
         }
         let seed = mixed(context.plan.seed, place as u64);
-        let measured = Planned::of(&context, work, *level, seed).and_then(|planned| {
+        let measured = Planned::of(context, work, *level, seed).and_then(|planned| {
             context.say.step(&format!(
                 "load {} of {}: {} per second",
                 place + 1,
                 work.levels.len(),
                 rate(planned.schedule.rate_per_s)
             ));
-            let measured = planned.measure(&mut context, &work.shape)?;
+            let measured = planned.measure(context, &work.shape)?;
             Ok((planned, measured))
         });
         let (planned, measured) = match measured {
@@ -102,7 +69,7 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
             break;
         }
     }
-    finish(context, &work.shape, steps, Mode::Sweep, None, wanted)
+    Ok(steps.into_outcome(Mode::Sweep, None))
 }
 
 /// One load that is about to be measured.
@@ -261,48 +228,22 @@ impl Steps {
         };
         self.steps.retain(is_other);
     }
-}
 
-/// Measures the floor, judges all steps together, prints and saves the result.
-pub fn finish(
-    context: Context<'_>,
-    shape: &Shape,
-    mut steps: Steps,
-    mode: Mode,
-    found: Option<SearchResult>,
-    wanted: &mut Wanted,
-) -> Result<Exit, Failure> {
-    let floor = match steps.lowest.take() {
-        None => Err("no load was measured".to_owned()),
-        Some(lowest) => floor::of_schedule(&context, lowest.schedule, shape),
-    };
-    let floor_absent_because = floor.as_ref().err().cloned();
-    let floor = floor.ok().map(|(floor, _)| floor);
-    let mut report = ClientMeasured {
-        target: context.target(),
-        started_unix_s: steps.started_unix_s,
-        partial: steps.partial,
-        load: None,
-        generator: Generator {
-            steps: steps.steps,
-            found,
-            floor,
-            floor_absent_because,
-            ..context.generator(mode)
-        },
+    /// All of them, and what a search found.
+    pub fn into_outcome(self, mode: Mode, found: Option<SearchResult>) -> LoadOutcome {
+        LoadOutcome {
+            mode,
+            started_unix_s: self.started_unix_s,
+            partial: self.partial,
+            ending: Ending {
+                stopped: self.stopped,
+                failure: self.ended,
+            },
+            figures: Figures::Steps {
+                steps: self.steps,
+                found,
+            },
+            schedule: self.lowest.map(|lowest| lowest.schedule),
+        }
     }
-    .conclude(&LoadEvidence::default());
-    wanted.hold(&mut report);
-    wanted.write(&LoadDocument::of(&report), None)?;
-    if context.session.interrupted() {
-        return Ok(Exit::Interrupted);
-    }
-    if let Some(failure) = steps.ended {
-        return Err(failure);
-    }
-    let exit = context.end(steps.stopped, &report)?;
-    Ok(match (exit, &found) {
-        (Exit::Ok, Some(found)) if !found.held => Exit::Missed,
-        (exit, _) => exit,
-    })
 }

@@ -2,31 +2,25 @@
 
 use std::path::PathBuf;
 
-use taillab_analysis::load::LoadCurves;
 use taillab_console::args::{LimitArgs, Output};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::RunDir;
 use taillab_experiment::pipeline::{limits, show_load};
 use taillab_load::{Entry, FleetRun};
-use taillab_model::Nanos;
-use taillab_model::load_result::LoadReport;
-use taillab_report::load::{
-    LoadCurve, LoadDocument, LoadRow, LoadSeries, chart, write_hlog, write_parquet,
-};
+use taillab_report::load::{LoadDocument, LoadRow, LoadSeries, chart, write_hlog, write_parquet};
 use taillab_report::{ReportError, html, json};
 
+use super::judge::Judged;
 use super::plan::{Level, LoadPlan, Work};
 
 /// The outputs that were asked for.
-pub struct Wanted {
+pub struct Outputs {
     directory: Option<RunDir>,
     common: Output,
     limits: LimitArgs,
-    /// Whether the file for the limits is written.
-    junit: Result<(), Failure>,
 }
 
-impl Wanted {
+impl Outputs {
     /// Makes the directory first, so that nothing is measured that cannot be saved.
     pub fn new(
         directory: Option<PathBuf>,
@@ -38,33 +32,23 @@ impl Wanted {
             directory: RunDir::create_if_asked(directory, expected_bytes(plan))?,
             common,
             limits,
-            junit: Ok(()),
         })
     }
 
-    /// Checks the limits that were given.
-    pub fn hold(&mut self, report: &mut LoadReport) {
-        self.junit = limits::hold_load(&self.limits, report);
-    }
-
-    /// Writes every file, `result.json` last, and prints the result; `run` has the requests of a
-    /// single load.
+    /// Checks the limits that were given, writes every file, `result.json` last, and prints the result.
     ///
     /// # Errors
     /// The first file that could not be written, once the result is printed.
-    pub fn write(
-        &mut self,
-        document: &LoadDocument<'_>,
-        run: Option<&FleetRun>,
-    ) -> Result<(), Failure> {
+    pub fn show(mut self, judged: &mut Judged) -> Result<(), Failure> {
+        let junit = limits::hold_load(&self.limits, &mut judged.report);
+        let document = judged.document();
         if let Some(dir) = &mut self.directory {
-            let written = write_files(dir, document, run);
+            let written = write_files(dir, &document, judged.run.as_ref());
             dir.note(written);
         }
         let saved = self.directory.as_ref().and_then(RunDir::whole);
-        show_load(document, saved, self.common)?;
-        let junit = std::mem::replace(&mut self.junit, Ok(()));
-        (self.directory.take().map_or(Ok(()), RunDir::outcome)).and(junit)
+        show_load(&document, saved, self.common)?;
+        (self.directory.map_or(Ok(()), RunDir::outcome)).and(junit)
     }
 }
 
@@ -113,23 +97,6 @@ fn write_requests(dir: &mut RunDir, run: &FleetRun, started_unix_s: u64) -> Resu
         Some(text) => dir.put("latency.hgrm", &text),
         None => Ok(()),
     }
-}
-
-/// The curves of a figure.
-pub fn curves(load: &LoadCurves, floor: Option<LoadCurves>) -> Vec<LoadCurve> {
-    let curve = |series, points: &Vec<(Nanos, f64)>| LoadCurve {
-        series,
-        points: points.clone(),
-    };
-    let mut curves = vec![
-        curve(LoadSeries::ResponseTime, &load.response_time),
-        curve(LoadSeries::ServiceTime, &load.service_time),
-        curve(LoadSeries::Lateness, &load.lateness),
-    ];
-    if let Some(floor) = floor {
-        curves.push(curve(LoadSeries::Floor, &floor.response_time));
-    }
-    curves
 }
 
 /// Disk space that the files may need.

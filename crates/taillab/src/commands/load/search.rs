@@ -1,15 +1,15 @@
 //! `--find`: the highest rate that holds an objective.
 
 use taillab_analysis::load::found;
-use taillab_console::exit::{Exit, Failure};
+use taillab_console::exit::Failure;
 use taillab_model::Nanos;
 use taillab_model::load_result::{LoadStep, Mode};
 use taillab_report::rate;
 
 use super::context::Context;
 use super::find::{Decision, RateTrial, Search};
-use super::open::{Planned, Steps, finish};
-use super::outputs::Wanted;
+use super::open::{Planned, Steps};
+use super::outcome::LoadOutcome;
 use super::plan::{Bounds, Find};
 use super::schedule::Extent;
 
@@ -23,7 +23,7 @@ const SHORTEST: Nanos = Nanos::from_secs(1);
 const START: f64 = 0.1;
 
 /// Searches.
-pub fn run(mut context: Context<'_>, work: &Find, wanted: &mut Wanted) -> Result<Exit, Failure> {
+pub fn run(context: &mut Context<'_>, work: &Find) -> Result<LoadOutcome, Failure> {
     let peak = context.capacity.map_or(0.0, |capacity| capacity.peak_per_s);
     let (lowest, highest) = match work.bounds {
         Bounds::Rates(lowest, highest) => (lowest, highest),
@@ -40,19 +40,12 @@ pub fn run(mut context: Context<'_>, work: &Find, wanted: &mut Wanted) -> Result
         seed: context.plan.seed,
     };
     let mut steps = Steps::default();
-    match search.run(|trial| measure(&mut context, work, trial, &mut steps)) {
+    match search.run(|trial| measure(context, work, trial, &mut steps)) {
         Ok(is_whole) => steps.partial |= !is_whole,
         Err(failure) => steps.end_early(failure)?,
     }
     let found = found(work.objective, &steps.steps);
-    finish(
-        context,
-        &work.shape,
-        steps,
-        Mode::Search,
-        Some(found),
-        wanted,
-    )
+    Ok(steps.into_outcome(Mode::Search, Some(found)))
 }
 
 /// One measurement; `None` when it was ended early.

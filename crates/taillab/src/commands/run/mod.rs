@@ -41,7 +41,7 @@ const OBSERVE: Duration = Duration::from_millis(500);
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let (common, save_capture, fix) = (args.common, args.save_capture, args.fix.clone());
-    let asked = fix::Asked::of(&fix, &args.factorial.factorial, fix::Consent::Given)?;
+    let asked = fix::FixRequest::of(&fix, &args.factorial.factorial, fix::Consent::Given)?;
     let (file, output, saves) = (args.experiment.clone(), args.output.clone(), !args.no_save);
     let asserted = args.limits.clone();
     let preset = args.preset();
@@ -174,7 +174,7 @@ fn environment(rig: &Rig, experiment: &Experiment) -> Environment {
 
 /// Tries what the forecasts promise, and adds it to the report.
 fn fixes(
-    (asked, args): (&fix::Asked, &FixArgs),
+    (asked, args): (&fix::FixRequest, &FixArgs),
     (experiment, rate_per_s): (&Experiment, f64),
     context: &RecordingContext,
     report: &mut Report,

@@ -8,6 +8,7 @@ use taillab_console::rights::Remaining;
 use taillab_host::target::{Server, StartedCommand, Target, TargetError, Transport};
 use taillab_host::{HeldProcess, Interrupt, Invoker, Journal, JournalError, JournalFolder, Roots};
 
+use super::framing::Identification;
 use crate::cli::TraceArgs;
 
 /// How long a command may take until it listens.
@@ -22,6 +23,8 @@ const STOPS_WITHIN: Duration = Duration::from_secs(2);
 /// The server, and the command that we started for it.
 pub struct Found {
     pub server: Server,
+    /// How its requests are found.
+    pub identification: Identification,
     /// Its processes.
     held: Vec<HeldProcess>,
     command: Option<(StartedCommand, Journal)>,
@@ -45,11 +48,16 @@ impl Found {
             (None, None, port) => Target::of_port(roots, port.unwrap_or_default(), transport),
         };
         let server = chosen(&target.map_err(host)?, port, transport, roots)?;
-        Ok(Self {
+        Ok(Self::of(server, None, args))
+    }
+
+    fn of(server: Server, command: Option<(StartedCommand, Journal)>, args: &TraceArgs) -> Self {
+        Self {
             held: held(&server),
+            identification: Identification::of(&server, args.server.protocol),
             server,
-            command: None,
-        })
+            command,
+        }
     }
 
     /// Starts the command, which is noted in the journal before it runs.
@@ -75,11 +83,7 @@ impl Found {
                 Ok((chosen(&target, port, transport, roots)?, command))
             });
         match listening {
-            Ok((server, command)) => Ok(Self {
-                held: held(&server),
-                server,
-                command: Some((command, journal)),
-            }),
+            Ok((server, command)) => Ok(Self::of(server, Some((command, journal)), args)),
             Err(failure) => {
                 // the command was ended when it was dropped
                 journal.finish().map_err(host)?;

@@ -22,7 +22,7 @@ use taillab_report::terminal::Style;
 use self::exporter::Exporter;
 use self::tty::Tty;
 pub use self::tty::ensure_there;
-use super::whole::Whole;
+use super::totals::Totals;
 use crate::cli::TraceArgs;
 
 /// The p99 of this many seconds is shown.
@@ -66,7 +66,7 @@ pub struct Screen<'a> {
     failure: Option<Failure>,
     /// `None` before the first window, and after a skipped one.
     analysed: Option<LiveWindows>,
-    whole: Whole,
+    whole: Totals,
     p99: VecDeque<Option<Nanos>>,
     shown: live::Screen,
 }
@@ -106,7 +106,7 @@ impl<'a> Screen<'a> {
             skipped: 0,
             failure: None,
             analysed: None,
-            whole: Whole::default(),
+            whole: Totals::default(),
             p99: VecDeque::new(),
             shown: live::Screen {
                 target: context.server.clone(),
@@ -205,7 +205,7 @@ impl<'a> Screen<'a> {
             // keep the last picture until more is settled
             Ok(None) => return,
             // as in a second without a request
-            Err(failure) => (Whole::default().moment(), Some(failure)),
+            Err(failure) => (Totals::default().moment(), Some(failure)),
         };
         self.failure = failure;
         self.p99.push_back(last.p99);

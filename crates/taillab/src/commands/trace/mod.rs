@@ -7,8 +7,8 @@ mod live;
 mod probing;
 mod record;
 mod recorder;
+mod totals;
 mod trials;
-mod whole;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -73,7 +73,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         cpus::pin_current_thread(&own_cpus).map_err(host)?;
     }
     say.step("loading the probe");
-    let probe = probing::load(&args, &found.server, &watched)?;
+    let probe = probing::load(&args, &found, &watched)?;
     let mut dir = directory(&args, &found)?;
     let folder = dir.as_ref().map(|dir| dir.path().to_owned());
     say.step("recording");

@@ -1,5 +1,6 @@
 //! The probe for a server that is already running.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use taillab_console::exit::Failure;
@@ -8,27 +9,31 @@ use taillab_experiment::rings::{cpu_numbers, ring_bytes_per_cpu};
 use taillab_host::target::{Cgroup, Server};
 use taillab_host::{CpuSet, Roots};
 use taillab_model::MiddleStamps;
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
+use taillab_probe::{
+    Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5,
+};
 
-use super::framing::Identification;
+use super::find::Found;
 use crate::cli::TraceArgs;
 
 /// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;
 
 /// Loads the probe; nothing is attached yet.
-pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe, Failure> {
-    let known = Identification::of(server, args.server.protocol);
+pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, Failure> {
+    let server = &found.server;
+    let payload_bytes = found.identification.payload_bytes;
     let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
         transport: server.endpoint.transport,
         server_port: server.endpoint.port,
+        addresses: addresses(server)?,
         server: processes(server)?,
         server_cpus: cpu_numbers(watched),
         generator_cpus: Vec::new(),
         stamps: args.recording.stamps,
-        disturbances: disturbances(args, known.payload_bytes)?,
-        payload_bytes: known.payload_bytes,
+        disturbances: disturbances(args, payload_bytes)?,
+        payload_bytes,
         ring_bytes_per_cpu: args
             .recording
             .ring_bytes
@@ -58,6 +63,29 @@ fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Fa
         (MiddleStamps::Ends, _) => Ok(Disturbances::NONE),
         (_, given) => Ok(given.unwrap_or(Disturbances::ALL)),
     }
+}
+
+/// Its own addresses, where others have its port at some.
+fn addresses(server: &Server) -> Result<Addresses, Failure> {
+    let (own, others) = (&server.endpoint.addresses, &server.taken_addresses);
+    if others.is_empty() {
+        return Ok(Addresses::All);
+    }
+    let is_everywhere = own.iter().any(IpAddr::is_unspecified);
+    if !is_everywhere && own.len() <= Addresses::MOST {
+        return Ok(Addresses::Only(own.clone()));
+    }
+    if others.len() <= Addresses::MOST {
+        return Ok(Addresses::AllBut(others.clone()));
+    }
+    Err(Failure::usage(format!(
+        "{} has its port at {} addresses and other servers have it at {}; at most {} can be told apart: give it a \
+         port of its own",
+        server.name,
+        own.len(),
+        others.len(),
+        Addresses::MOST
+    )))
 }
 
 fn processes(server: &Server) -> Result<ServerProcesses, Failure> {

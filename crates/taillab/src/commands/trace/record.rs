@@ -21,7 +21,6 @@ use taillab_probe::Probe;
 
 use super::end::End;
 use super::find::Found;
-use super::framing::Identification;
 use super::live::Screen;
 use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::{LONGEST_RECORDING, TraceArgs};
@@ -186,7 +185,7 @@ fn first_context(
     environment: &Environment,
 ) -> RecordingContext {
     let server = &found.server;
-    let known = Identification::of(server, args.server.protocol);
+    let known = &found.identification;
     RecordingContext {
         started_unix_s: unix_s(),
         server: server.to_string(),
@@ -202,7 +201,7 @@ fn first_context(
         timeout_ns: Some(args.recording.timeout),
         sequential: known.sequential,
         datagram_ids: known.datagram_ids,
-        framing: known.framing,
+        framing: known.framing.clone(),
         stamps: args.recording.stamps,
         ..RecordingContext::default()
     }

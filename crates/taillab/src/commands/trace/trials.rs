@@ -4,7 +4,7 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::say::Say;
-use taillab_experiment::fix::{self, Asked, Consent, LiveServer, Tried};
+use taillab_experiment::fix::{self, Consent, FixRequest, LiveServer, Tried};
 use taillab_host::target;
 use taillab_host::tune::Scope;
 use taillab_host::{CpuSet, Interrupt, Roots};
@@ -22,13 +22,13 @@ const SEED: u64 = 1;
 ///
 /// # Errors
 /// There is no terminal to ask on, and `--yes` is not given.
-pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
+pub fn asked(args: &TraceArgs) -> Result<Option<FixRequest>, Failure> {
     if !args.fix.fix {
         return Ok(None);
     }
     fix::ensure_followed(&args.fix, args.recording.stamps)?;
     let consent = Consent::of(args.consent.yes)?;
-    Asked::of(&args.fix, &[], consent).map(Some)
+    FixRequest::of(&args.fix, &[], consent).map(Some)
 }
 
 /// Checks, before anything is recorded and if fixes are to be tried, that all processes that are watched are one server:
@@ -38,7 +38,7 @@ pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
 /// They are several; then one that we started is ended.
 pub fn ensure_one_server(
     found: Found,
-    asked: Option<&Asked>,
+    asked: Option<&FixRequest>,
     roots: &Roots,
 ) -> Result<Found, Failure> {
     if asked.is_none() {
@@ -53,7 +53,7 @@ pub fn ensure_one_server(
 
 /// The server and what is to be tried on it.
 pub struct Trials<'a> {
-    pub asked: Asked,
+    pub asked: FixRequest,
     pub args: &'a TraceArgs,
     pub found: Found,
     pub watched: CpuSet,
@@ -82,7 +82,7 @@ impl Trials<'_> {
     }
 
     fn all(&mut self, report: &Report, context: &RecordingContext) -> Result<Tried, Failure> {
-        let probe = probing::load(self.args, &self.found.server, &self.watched)?;
+        let probe = probing::load(self.args, &self.found, &self.watched)?;
         let setting = fix::Setting {
             report,
             context,

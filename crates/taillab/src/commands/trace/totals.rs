@@ -9,7 +9,7 @@ use taillab_report::stages;
 
 /// Sums and a histogram, so that percentiles are over all requests and not averages over windows.
 #[derive(Default)]
-pub struct Whole {
+pub struct Totals {
     seconds: f64,
     arrivals: f64,
     sojourns: Histogram,
@@ -19,7 +19,7 @@ pub struct Whole {
     causes: Vec<CauseShare>,
 }
 
-impl Whole {
+impl Totals {
     /// Adds a window with these sojourns.
     pub fn add(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) {
         let report = &analysed.report;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_all_requests_and_only_of_enough() {
-        let mut whole = Whole::default();
+        let mut whole = Totals::default();
         assert_eq!(whole.moment().p50, None);
         for value in 0..1_000 {
             whole.sojourns.record(Nanos::new(1 + value / 10));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn only_the_sample_can_be_complete() {
-        let mut whole = Whole::default();
+        let mut whole = Totals::default();
         for _ in 0..2 {
             whole.add_matching(&Matching {
                 responses: 1_000,

@@ -14,7 +14,7 @@ use super::trial::Trial;
 const TRUTH: &str = "truth.json";
 
 /// What a block is explained from.
-pub struct Kept {
+pub struct SavedBlock {
     pub recording: Recording,
     pub truth: BlockTruth,
 }
@@ -36,7 +36,7 @@ pub fn write(folder: &Path, trial: &Trial) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Where it is damaged or incomplete.
-pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
+pub fn read(folder: &Path) -> Result<Option<SavedBlock>, Failure> {
     if !folder.is_dir() {
         return Ok(None);
     }
@@ -53,5 +53,5 @@ pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
     let truth = fs::read(&path)
         .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from))
         .map_err(|error| failed(&path, &error))?;
-    Ok(Some(Kept { recording, truth }))
+    Ok(Some(SavedBlock { recording, truth }))
 }

@@ -1,24 +1,24 @@
-//! Interrupts and receive work away from a measured CPU, while a loop runs there.
+//! Isolation of a measured CPU: no interrupts and no receive work there while a loop runs.
 
 use taillab_console::exit::Failure;
-use taillab_experiment::changes::{Changes, Held, NotApplied};
+use taillab_experiment::changes::{Changes, HeldMitigation, NotApplied};
 use taillab_host::CpuSet;
 use taillab_host::tune::{MITIGATIONS, Mitigation, Scope};
 use taillab_model::mitigation;
 
-/// What is moved away, and put back by [`Away::end`].
-pub struct Away {
+/// What is moved away, and put back by [`Isolation::end`].
+pub struct Isolation {
     changes: Changes,
-    held: Vec<Held>,
+    held: Vec<HeldMitigation>,
 }
 
-impl Away {
+impl Isolation {
     /// Moves everything that can be moved away from these CPUs, and notes what cannot.
     ///
     /// # Errors
     /// Something failed; all changes are undone.
     pub fn begin(cpus: &CpuSet, notes: &mut Vec<String>) -> Result<Self, Failure> {
-        let mut away = Self {
+        let mut isolation = Self {
             changes: Changes::of(Scope {
                 pid: None,
                 device: None,
@@ -27,25 +27,25 @@ impl Away {
             held: Vec::new(),
         };
         for mitigation in movers() {
-            match away.changes.apply(mitigation) {
-                Ok(held) => away.held.push(held),
+            match isolation.changes.apply(mitigation) {
+                Ok(held) => isolation.held.push(held),
                 Err(NotApplied::Unavailable(why)) => notes.push(format!(
                     "nothing was moved away from CPU {cpus} by {}: {why}",
                     mitigation.is.name
                 )),
                 Err(NotApplied::Failed(failure)) => {
-                    away.end()?;
+                    isolation.end()?;
                     return Err(failure);
                 }
             }
         }
-        Ok(away)
+        Ok(isolation)
     }
 
     /// What is changed, in a sentence; `None` for nothing.
     pub fn said(&self, cpus: &CpuSet) -> Option<String> {
         let settings: usize = self.held.iter().map(|held| held.changes().len()).sum();
-        let names: Vec<&str> = self.held.iter().map(Held::name).collect();
+        let names: Vec<&str> = self.held.iter().map(HeldMitigation::name).collect();
         (settings > 0).then(|| {
             let settings = match settings {
                 1 => "1 setting".to_owned(),

@@ -21,7 +21,7 @@ const REFUSED: i32 = 1;
 ///
 /// # Errors
 /// The fork failed, the child could not become the user, or the child failed.
-pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
+pub fn run_unprivileged(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut reader, writer) = io::pipe()?;
     let us = pidfd_open(getpid(), PidfdFlags::empty())?;
     // SAFETY: the child goes on alone in a copy of the memory; the C library makes its own locks usable
@@ -98,7 +98,7 @@ mod tests {
             user if user.is_root() => Invoker::nobody(),
             user => user,
         };
-        let told = work_apart(&user, || rights().join("\n").into_bytes()).unwrap();
+        let told = run_unprivileged(&user, || rights().join("\n").into_bytes()).unwrap();
         let told = String::from_utf8(told).unwrap();
         let [uid, effective, permitted, no_new]: [&str; 4] =
             told.lines().collect::<Vec<_>>().try_into().unwrap();
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_child_that_fails_is_an_error() {
         let user = Invoker::find(&Roots::default());
-        let failed = work_apart(&user, || panic!("on purpose"));
+        let failed = run_unprivileged(&user, || panic!("on purpose"));
         assert!(failed.unwrap_err().to_string().contains("has failed"));
     }
 }
