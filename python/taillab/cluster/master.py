@@ -14,6 +14,7 @@ from taillab.cluster.faults import (
     ClientFailedError,
     ClockJumpedError,
     ClusterError,
+    HungProgramError,
     LostRankError,
     SilentRankError,
     UsageError,
@@ -183,7 +184,7 @@ class Master:
                 done = self._next(member, Done, max(_LEAST_S, end - time.monotonic()), "measuring")
                 member.done, member.is_busy = done, False
                 if not done.ended.in_time and done.ended.exit_code != 130:
-                    raise SilentRankError(member.rank, member.host, "measuring", within_s)
+                    raise HungProgramError(member.number, member.host, within_s)
                 if done.ended.exit_code not in _WITH_RESULT:
                     raise ClientFailedError(member.number, member.host, done.ended.exit_code, done.ended.said)
 
@@ -237,7 +238,7 @@ class Master:
         except ClockJumpedError as error:
             member.is_jumped = True
             self._note(member, error)
-        except ClientFailedError as error:
+        except (ClientFailedError, HungProgramError) as error:
             self._note(member, error)
 
     def _note(self, member: Member, error: ClusterError) -> None:
