@@ -17,11 +17,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "python" / "tests")]
 
-import pyarrow.parquet  # noqa: E402
-from test_cluster import S, distribution, hlog, requests  # noqa: E402
+import pyarrow.parquet
+from test_cluster import S, distribution, hlog, requests
 
-from taillab.cluster import agent, clocks, experiment, master, worker  # noqa: E402
-from taillab.cluster.plan import Load  # noqa: E402
+from taillab.cluster import agent, clocks, experiment, master, worker
+from taillab.cluster.plan import Load
 
 VERSION = "0.1.0"
 REQUESTS = 20_000

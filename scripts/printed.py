@@ -10,6 +10,7 @@ failure (1), or too late. What this machine lacks (5) is listed with its reason.
 code 1 if any line is wrong.
 """
 import contextlib
+import json
 import os
 import pty
 import re
@@ -25,8 +26,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TAILLAB = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "target/release/taillab"))
 PART = sys.argv[2] if len(sys.argv) > 2 else ""
 LIMIT_S = 90
-DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/verdict.md")
-COMMANDS = ("run", "trace", "explain", "compare", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "tune plan", "tune apply",
+DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/verdict.md", "docs/packages.md")
+COMMANDS = ("run", "trace", "explain", "compare", "load", "agent", "serve", "sim", "rtt", "noise", "budget", "tune", "tune plan", "tune apply",
             "doctor", "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
 # shorter durations, and other places, that are enough to see that a line works
 SHORTER = [
@@ -135,6 +136,17 @@ class Place:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def plan(place):
+    """Writes the plan of an agent, which begins in a moment; returns its file."""
+    version = said_by(["--version"], place.path).split()[-1]
+    start = {"clock": "realtime", "at_ns": time.time_ns() + 3 * 10**9}
+    wanted = {"taillab": version, "client": 0, "clients": 1, "target": "echo+tcp://127.0.0.1:7777", "rate_per_s": 500, "seed": 1}
+    wanted |= {"warmup_ns": 0, "duration_ns": 10**9, "start": start, "options": ["--floor=off"]}
+    with open(place.file("plan.json"), "w") as out:
+        json.dump(wanted, out)
+    return out.name
+
+
 def as_run(line, place):
     """The words of a line, as it is run here."""
     text = re.sub(r"\$\(pidof (\w+)\)", lambda found: str(place.pids[found.group(1)]), line)
@@ -175,8 +187,9 @@ def run(words, place):
         place.start("sh", "-c", f"sleep 1; exec {TAILLAB} load redis://127.0.0.1 -R 500 -d 60s --floor off -q")
     endless = any(word in words for word in ENDLESS)
     terminal = pty.openpty() if "--live" in words else None
+    given = open(plan(place)) if words[1] == "agent" else subprocess.DEVNULL
     out = terminal[1] if terminal else subprocess.PIPE
-    process = subprocess.Popen([TAILLAB, *words[1:]], cwd=place.path, stdin=terminal[1] if terminal else subprocess.DEVNULL,
+    process = subprocess.Popen([TAILLAB, *words[1:]], cwd=place.path, stdin=terminal[1] if terminal else given,
                                stdout=out, stderr=subprocess.PIPE, text=True)
     try:
         said = process.communicate(timeout=3 if endless else LIMIT_S)[1]

@@ -104,7 +104,7 @@ class FaultyWorker(worker.Worker):
 def main(given):
     """One rank."""
     os.environ["TAILLAB_BINARY"] = given["program"]
-    sys.stdout = open(given["said"], "w")  # noqa: SIM115
+    sys.stdout = open(given["said"], "w")
     given.setdefault("offset_ns", 0)
     began, drift = clocks.now_ns(), given.get("drift", 0.0)
 

@@ -152,7 +152,7 @@ def varint(number):
 def distribution(values, width=0.0):
     """What `--json` says of values, with an interval of this width around each quantile."""
     ordered = sorted(values)
-    at = lambda q: ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]  # noqa: E731
+    at = lambda q: ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
     quantiles = [{"q": q, "value": at(q), "lo": at(q - width / 2), "hi": at(q + width / 2)} for q in (0.5, 0.9, 0.99)]
     return {"count": len(values), "mean": sum(values) / len(values), "min": ordered[0], "max": ordered[-1], "quantiles": quantiles}
 

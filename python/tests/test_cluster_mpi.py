@@ -13,7 +13,9 @@ import taillab
 from stand_in import PATIENCE_S
 
 from taillab.cluster import DataSet
-from test_cluster_ranks import prepared  # noqa: F401
+from taillab.cluster.__main__ import main
+# a fixture
+from test_cluster_ranks import prepared
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 
@@ -59,32 +61,44 @@ def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
     assert found["start_skew"]["max_ns"] >= 0 and "start skew" in said
 
 
-def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):  # noqa: F811
+def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):
     folder, _ = prepared
     # its program hangs, so that the rank is still at work when it is killed
     (folder / "behaviour.json").write_text('{"1": "hangs"}')
     words = ["load", "echo+tcp://db:7", "-R", "6k", "-d", "100ms", "--warmup", "0", "--lead", "500ms", "--patience", "20s"]
     child = started([*words, "-o", folder / "out"], 3)
-    os.kill(parent_of("agent", str(folder)), signal.SIGKILL)
+    program, rank = hanging(str(folder))
+    os.kill(rank, signal.SIGKILL)
     said, errors = ended(child)
+    # it is interrupted, and does not stay behind
+    until = time.monotonic() + PATIENCE_S
+    while state(program) not in ("", "Z"):
+        assert time.monotonic() < until
+        time.sleep(0.02)
     found = json.loads((folder / "out" / "cluster.json").read_text())
     assert child.returncode != 0 and found["partial"] and found["response_time"]["count"] == 2_000
     assert "rank 2 on" in errors and "ended while measuring" in errors and "partial" in said
 
 
-def parent_of(word, place):
-    """The rank whose program, of this folder, sleeps: it hangs."""
+def state(process):
+    """The state of a process, Z where only nobody has asked for its exit code; empty if it is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def hanging(place):
+    """The program of this folder that sleeps, and the rank that has started it."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_bytes().decode().split("\0")
-                state = (process / "stat").read_text().rsplit(")", 1)[1].split()
-                sleeps = "nanosleep" in (process / "wchan").read_text()
+                if "agent" in words and any(each.startswith(place) for each in words) and "nanosleep" in (process / "wchan").read_text():
+                    return int(process.name), int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue
-            if word in words and any(each.startswith(place) for each in words) and sleeps:
-                return int(state[1])
         time.sleep(0.02)
     raise TimeoutError("no rank has started its program")
 
@@ -98,12 +112,16 @@ def test_a_sweep_is_computed_on_the_ranks(tmp_path):
     assert len(table) == 4 and table["p99_lo_ns"].null_count == 0
 
 
-def test_what_is_wrong_is_said_in_one_line(tmp_path):
-    for words, says in (
-        (["load", "echo+tcp://db:7", "-R", "fast"], "`fast` is no rate"),
-        (["load", "echo+tcp://db:7", "-R", "1k"], "mpirun -n 2"),
-    ):
-        command = [sys.executable, "-m", "taillab.cluster", *words, "-o", str(tmp_path / "out")]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        assert ran.returncode == 2 and says in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
+def test_what_is_wrong_is_said_once_and_ends_all_ranks(tmp_path):
+    (tmp_path / "cluster.json").write_text("{}")
+    child = started(["load", "echo+tcp://db:7", "-R", "1k", "-o", tmp_path], 3)
+    _, errors = ended(child)
+    assert child.returncode == 2 and errors.count("taillab: error: ") == 1 and "holds a result already" in errors, errors
+
+
+def test_a_wrong_command_line_is_one_line(capfd):
+    # without mpirun there is one rank, the first
+    for words, says in ((["-R", "fast"], "`fast` is no rate"), (["-R", "1k", "-d", "10"], "a number and a unit"), (["-R", "1k"], "mpirun -n 2")):
+        assert main(["load", "echo+tcp://db:7", *words]) == 2
+        said = capfd.readouterr().err
+        assert says in said and said.count("\n") == 1

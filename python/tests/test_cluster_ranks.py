@@ -30,6 +30,11 @@ place = {place!r}
 if sys.argv[1] == "--version":
     print("taillab " + open(place + "/version").read())
     sys.exit()
+if sys.argv[1] == "trace":
+    time.sleep(1)
+    out = [word for word in sys.argv if word.startswith("--output=")][0].removeprefix("--output=")
+    shutil.copytree(place + "/server", out)
+    sys.exit()
 plan = json.load(sys.stdin)
 client = plan["client"]
 behaviour = json.load(open(place + "/behaviour.json")).get(str(client))
@@ -90,7 +95,7 @@ def load(**changes):
 
 
 def settings(folder, said, shown=None, **changes):
-    waits = changes.pop("waits", Waits(patience_s=20, lead_s=0.3))
+    waits = changes.pop("waits", Waits(patience_s=20, lead_s=0.1))
     show = (shown if shown is not None else []).append
     return Settings(out=folder / "out", waits=waits, say=said.append, show=show, **changes)
 
@@ -139,18 +144,38 @@ def test_the_capacity_is_that_of_all_clients_together(prepared):
     assert found["capacity_per_s"] == 40_000 and found["rate_per_s"] == 20_000 and found["command"] == "cluster run"
 
 
+def test_a_rank_on_the_servers_host_traces_it(prepared):
+    folder, records = prepared
+    (folder / "server").mkdir()
+    traced = {"measured": {"sojourn": distribution(records[2])}, "verdict": {"valid": True, "reasons": []}}
+    (folder / "server" / "summary.json").write_text(json.dumps(traced))
+    table = requests(50 * S, 100)
+    pyarrow.parquet.write_table(table.rename_columns(["t1", *table.column_names[1:]]), folder / "server" / "requests.parquet")
+    said, shown = [], []
+    with ranks(folder, [{}, {}, {"offset_ns": 7 * S}]) as (link, processes):
+        traces = settings(folder, said, shown, server_rank=3, trace_options=("--port=7",))
+        assert experiment.load(link, load(), traces, "run") == OK, said
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    found = result(folder)
+    assert found["server"]["sojourn"]["count"] == 2_000 and found["server"]["failures"] == [] and not found["partial"]
+    assert [row["client"] for row in found["clients"]] == [0, 1] and found["requests"] == 4_000
+    # T1 is on the server's clock, which was measured too; none of these is of the measurement
+    assert found["arrivals"]["seen_at"] == "T1" and found["arrivals"]["arrivals"] == 0
+    assert "server host-3: sojourn p50" in shown[0] and (folder / "out" / "server" / "summary.json").is_file()
+
+
 def test_who_fails_is_named_and_what_the_others_measured_is_kept(prepared, monkeypatch):
     folder, records = prepared
     faults = {1: "rank 2 on host-2 ended while measuring", 2: "rank 3 on host-3 said nothing for"}
-    faults |= {3: "client 3 on host-4 ended with exit code 1: the server at db stopped answering", 4: "rank 5 on host-5 said nothing for"}
+    faults |= {3: "client 3 on host-4 ended with exit code 1: the server at db stopped answering", 4: "client 4 on host-5 was ended after"}
     (folder / "behaviour.json").write_text('{"3": "fails", "4": "hangs"}')
     said, shown = [], []
     monkeypatch.setattr("taillab.cluster.master._AFTER_S", 0.0)
-    hasty = settings(folder, said, shown, waits=Waits(patience_s=1.5, lead_s=0.3))
+    hasty = settings(folder, said, shown, waits=Waits(patience_s=1.5, lead_s=0.1))
     with ranks(folder, [{}, {"fault": "dies"}, {"fault": "stops"}, {}, {}]) as (link, processes):
         assert experiment.load(link, load(), hasty) == FAILED
         os.kill(processes[2].pid, signal.SIGCONT)
-    assert [processes[n].exitcode for n in (0, 3)] == [0, 0]
+    assert [processes[n].exitcode for n in (0, 3, 4)] == [0, 0, 0]
     found = result(folder)
     assert found["partial"] and [row["partial"] for row in found["clients"]] == [False, True, True, True, True]
     assert found["response_time"]["count"] == 2_000 == len(records[0])
@@ -199,8 +224,6 @@ def test_a_request_to_many_servers_lasts_as_long_as_the_slowest(server, tmp_path
     options = ("--connections=2", "--floor=off", "--wait=hybrid")
     wanted = load(rate_per_s=1_000.0, duration_ns=3 * S // 10, options=options)
     with ranks(tmp_path, [{}, {}]) as (link, _):
-        with pytest.raises(UsageError, match="3 servers need as many ranks .* mpirun -n 4"):
-            experiment.fan_out(link, wanted, [server] * 3, settings(tmp_path, []))
         waits = settings(tmp_path, [], shown, waits=Waits(patience_s=20, lead_s=1.5))
         assert experiment.fan_out(link, wanted, [server] * 2, waits) in (OK, INVALID)
     found = result(tmp_path)
@@ -295,7 +318,10 @@ def test_what_cannot_be_done_is_refused_before_it_starts(prepared):
         for wrong, says in ((settings(folder, [], server_rank=5), "no rank 5"), (settings(folder, [], server_rank=1), "three ranks")):
             with pytest.raises(UsageError, match=says):
                 experiment.load(link, load(), wrong)
-        (folder / "out").mkdir()
+        with pytest.raises(UsageError, match="3 servers need as many ranks .* mpirun -n 4"):
+            experiment.fan_out(link, load(), ["echo+tcp://db:7"] * 3, settings(folder, []))
+    with ranks(folder, [{}]) as (link, _):
+        (folder / "out").mkdir(exist_ok=True)
         (folder / "out" / "cluster.json").write_text("{}")
         with pytest.raises(UsageError, match="holds a result already"):
             experiment.load(link, load(), settings(folder, []))

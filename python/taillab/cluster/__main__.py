@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,45 +90,60 @@ def main(words: list[str] | None = None) -> int:
         if args.command == "sweep":
             return _sweep(args, behind)
         link = MpiLink()
-        if link.rank != MASTER:
-            return Worker(link).serve()
-        code = _lead(link, args, behind)
-        if link.is_broken:
-            sys.stdout.flush()
-            link.abandon(code)
-        return code
+        # every rank reads the same command line, so that all end where it is wrong
+        try:
+            lead = _job(args, behind)
+        except UsageError:
+            if link.rank == MASTER:
+                raise
+            return 2
+        return _lead(link, lead) if link.rank == MASTER else Worker(link).serve()
     except TaillabError as error:
-        print(f"taillab: error: {error}", file=sys.stderr, flush=True)
-        return 2 if isinstance(error, UsageError) else 1
+        return _failed(error)
 
 
-def _lead(link: MpiLink, args: argparse.Namespace, behind: list[str]) -> int:
+def _failed(error: TaillabError) -> int:
+    print(f"taillab: error: {error}", file=sys.stderr, flush=True)
+    return 2 if isinstance(error, UsageError) else experiment.FAILED
+
+
+def _lead(link: MpiLink, job: Callable[[MpiLink], int]) -> int:
     # mpirun ends its ranks by SIGTERM: what is there is kept
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    settings = _settings(args)
     try:
-        if args.command == "rtt":
-            return experiment.round_trips(link, behind, settings, length_ns(args.limit) / 1e9)
-        targets = args.targets if args.command == "fanout" else [args.target]
-        wanted = Load(
-            target=targets[0],
-            rate_per_s=per_second(args.rate) if args.rate else None,
-            duration_ns=length_ns(args.duration),
-            warmup_ns=length_ns(args.warmup),
-            seed=args.seed,
-            arrivals=args.arrivals,
-            options=tuple(behind),
-        )
-        if args.command == "fanout":
-            return experiment.fan_out(link, wanted, targets, settings)
-        return experiment.load(link, wanted, settings, args.command)
+        code = job(link)
     except TaillabError as error:
-        print(f"taillab: error: {error}", file=sys.stderr, flush=True)
-        code = 2 if isinstance(error, UsageError) else experiment.FAILED
-        # the others may still wait for us
-        if link.size > 1:
-            link.abandon(code)
-        return code
+        code = _failed(error)
+    if link.is_broken:
+        sys.stdout.flush()
+        # MPI's own end would wait for ranks that no longer answer
+        link.abandon(code)
+    return code
+
+
+def _job(args: argparse.Namespace, behind: list[str]) -> Callable[[MpiLink], int]:
+    """What the first rank does.
+
+    Raises:
+        UsageError: the command line cannot be carried out.
+    """
+    settings = _settings(args)
+    if args.command == "rtt":
+        limit_s = length_ns(args.limit) / 1e9
+        return lambda link: experiment.round_trips(link, behind, settings, limit_s)
+    targets = args.targets if args.command == "fanout" else [args.target]
+    wanted = Load(
+        target=targets[0],
+        rate_per_s=per_second(args.rate) if args.rate else None,
+        duration_ns=length_ns(args.duration),
+        warmup_ns=length_ns(args.warmup),
+        seed=args.seed,
+        arrivals=args.arrivals,
+        options=tuple(behind),
+    )
+    if args.command == "fanout":
+        return lambda link: experiment.fan_out(link, wanted, targets, settings)
+    return lambda link: experiment.load(link, wanted, settings, args.command)
 
 
 def _settings(args: argparse.Namespace) -> Settings:

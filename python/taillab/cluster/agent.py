@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -15,6 +16,8 @@ from typing import Any
 
 # from Ctrl-C until it is killed: it writes what it has
 _GRACE_S = 10.0
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def run(words: list[str], stdin: bytes, within_s: float) -> Ended:
         # files, since a pipe would wake us up
         given.write(stdin)
         given.seek(0)
-        child = subprocess.Popen(words, stdin=given, stdout=out, stderr=err)
+        child = subprocess.Popen(words, stdin=given, stdout=out, stderr=err, preexec_fn=_interrupted_with_us)
         in_time = False
         try:
             in_time = _ended(child, within_s)
@@ -58,6 +61,11 @@ def run_plan(program: str, plan: dict[str, Any], directory: Path, within_s: floa
     """Runs `taillab agent` with a plan; its result is in the directory."""
     words = [program, "agent", "-", "--quiet", f"--output={directory}"]
     return run(words, json.dumps(plan).encode(), within_s)
+
+
+def _interrupted_with_us() -> None:
+    """Where this rank is killed, its program ends as by Ctrl-C, and keeps what it has measured."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def _ended(child: subprocess.Popen[bytes], within_s: float) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,10 @@ class Settings:
     utilization: float | None = None
 
 
-def check(settings: Settings, size: int) -> None:
-    """Refuses what cannot be carried out, before anything is started."""
+def check(settings: Settings, size: int, servers: int | None = None) -> None:
+    """Refuses what cannot be carried out by this many ranks, before anything is started."""
+    if servers is not None and servers != size - 1:
+        raise UsageError(f"{servers} servers need as many ranks besides the first: mpirun -n {servers + 1}")
     if (settings.out / report.FILE).exists():
         raise UsageError(f"{settings.out} holds a result already: name another directory with -o, or remove it")
     rank = settings.server_rank
@@ -52,33 +55,24 @@ def check(settings: Settings, size: int) -> None:
         raise UsageError("there is no client beside the rank that traces: start three ranks or more")
 
 
-def load(link: Link, wanted: Load, settings: Settings, command: str = "load") -> int:
-    """Several clients load one server; with a rank on its host, the server is traced. Returns the exit code."""
-    check(settings, link.size)
-    version = agent.version(_program.find())
+@contextlib.contextmanager
+def _leading(link: Link, settings: Settings, servers: int | None = None) -> Iterator[tuple[Master, str]]:
+    """The first rank's part and the version of all. At the end, whatever it is, the other ranks are let go."""
     master = Master(link, settings.waits, settings.say)
-    settings.out.mkdir(parents=True, exist_ok=True)
-    server = next((member for member in master.members if member.rank == settings.server_rank), None)
-    clients = [member for member in master.members if member is not server]
-    capacity, interrupted = None, False
     try:
+        check(settings, link.size, servers)
+        version = agent.version(_program.find())
+        settings.out.mkdir(parents=True, exist_ok=True)
         master.greet(version)
-        try:
-            if settings.utilization is not None:
-                capacity = _capacity(master, clients, wanted, version, settings)
-                wanted = dataclasses.replace(wanted, rate_per_s=capacity * settings.utilization)
-            settings.say(f"taillab: {len(clients)} clients send {wanted.rate_per_s or 'as fast as answers come'} per second")
-            _send(master, clients, server, wanted, version, settings)
-        except KeyboardInterrupt:
-            # the ranks have been interrupted too, and their programs keep what they have
-            interrupted = True
-            master.rescue()
-            # whoever ended us kills us soon: the records of single requests are left where they are
-            _gather(master, dataclasses.replace(settings, with_requests=False))
-        asked = Experiment(command, wanted, master.at_ns, version, capacity, interrupted)
-        result = report.conclude(asked, clients, server, settings.out)
+        yield master, version
     finally:
         master.end()
+
+
+def load(link: Link, wanted: Load, settings: Settings, command: str = "load") -> int:
+    """Several clients load one server; with a rank on its host, the server is traced. Returns the exit code."""
+    with _leading(link, settings) as (master, version):
+        result, interrupted = _load(master, version, wanted, settings, command)
     settings.show(json.dumps(result) if settings.as_json else report.text(result) + f"saved in {settings.out}\n")
     if interrupted:
         return INTERRUPTED
@@ -87,8 +81,31 @@ def load(link: Link, wanted: Load, settings: Settings, command: str = "load") ->
     return OK if result["verdict"]["valid"] else INVALID
 
 
+def _load(master: Master, version: str, wanted: Load, settings: Settings, command: str) -> tuple[dict[str, Any], bool]:
+    """The result, and whether it was interrupted."""
+    server = next((member for member in master.members if member.rank == settings.server_rank), None)
+    clients = [member for member in master.members if member is not server]
+    capacity, interrupted = None, False
+    try:
+        if settings.utilization is not None:
+            capacity = _capacity(master, clients, wanted, version, settings)
+            wanted = dataclasses.replace(wanted, rate_per_s=capacity * settings.utilization)
+        settings.say(f"taillab: {len(clients)} clients send {wanted.rate_per_s or 0:,.0f} per second together")
+        _send(master, clients, server, wanted, version, settings)
+    except KeyboardInterrupt:
+        # the ranks have been interrupted too, and their programs keep what they have
+        interrupted = True
+        master.rescue()
+        # whoever ended us kills us soon: the records of single requests are left where they are
+        _gather(master, dataclasses.replace(settings, with_requests=False))
+    asked = Experiment(command, wanted, master.at_ns, version, capacity, interrupted)
+    return report.conclude(asked, clients, server, settings.out), interrupted
+
+
 def _send(master: Master, clients: list[Member], server: Member | None, wanted: Load, version: str, settings: Settings) -> None:
     if server is not None:
+        # its clock, while it has nothing to do
+        master.measure_clocks()
         length_s = settings.waits.lead_s + wanted.length_ns / 1e9 + _TRACE_MARGIN_S
         words = ["trace", "--quiet", f"--duration={length_s:.3f}s", *settings.trace_options]
         master.command(server, words, length_s + settings.waits.patience_s)
@@ -96,6 +113,7 @@ def _send(master: Master, clients: list[Member], server: Member | None, wanted: 
     master.measure(wanted.length_ns, lambda at_ns, clocks: plans(wanted, version, at_ns, clocks, everybody), clients)
     if server is not None:
         master.finish([server], master.at_ns + wanted.length_ns, settings.waits.patience_s)
+        master.measure_clocks()
     _gather(master, settings)
 
 
@@ -135,22 +153,13 @@ def _read(member: Member) -> dict[str, Any] | None:
 
 def fan_out(link: Link, wanted: Load, targets: list[str], settings: Settings) -> int:
     """One client of many servers: each request goes to all, and lasts as long as the slowest. Returns the exit code."""
-    check(settings, link.size)
-    if len(targets) != link.size - 1:
-        raise UsageError(f"{len(targets)} servers need as many ranks besides the first: mpirun -n {len(targets) + 1}")
-    version = agent.version(_program.find())
-    master = Master(link, settings.waits, settings.say)
-    settings.out.mkdir(parents=True, exist_ok=True)
-    try:
-        master.greet(version)
+    with _leading(link, settings, len(targets)) as (master, version):
         everybody = len(master.members)
         master.measure(
             wanted.length_ns, lambda at_ns, clocks: fan_out_plans(wanted, targets, version, at_ns, clocks, everybody), master.members
         )
         _gather(master, settings)
         result = report.conclude_fan_out(Experiment("fanout", wanted, master.at_ns, version), targets, master.members, settings.out)
-    finally:
-        master.end()
     settings.show(json.dumps(result) if settings.as_json else report.fan_out_text(result) + f"saved in {settings.out}\n")
     if any(member.failures for member in master.members):
         return FAILED
@@ -159,13 +168,8 @@ def fan_out(link: Link, wanted: Load, targets: list[str], settings: Settings) ->
 
 def round_trips(link: Link, options: list[str], settings: Settings, within_s: float) -> int:
     """Each host in turn measures round trips (`taillab rtt`): at the same time they would disturb each other."""
-    check(settings, link.size)
-    version = agent.version(_program.find())
-    master = Master(link, settings.waits, settings.say)
-    settings.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    try:
-        master.greet(version)
+    with _leading(link, settings) as (master, version):
         for member in master.members:
             master.command(member, ["rtt", "--quiet", "--json", *options], within_s)
             master.finish([member], 0, within_s)
@@ -173,8 +177,6 @@ def round_trips(link: Link, options: list[str], settings: Settings, within_s: fl
             # what it printed has all rows; the files stay with whoever wants them
             found = json.loads(done.ended.stdout)["rows"] if done and done.ended.stdout.startswith(b"{") else []
             rows += [{"host": member.host, "rank": member.rank, **row} for row in found]
-    finally:
-        master.end()
     failures = [failure for member in master.members for failure in member.failures]
     result = {
         "schema_version": report.SCHEMA_VERSION,

@@ -54,5 +54,15 @@ class ClientFailedError(ClusterError):
         super().__init__(f"client {client} on {host} {signal}: {said or 'it gave no reason; run its plan by hand'}")
 
 
+class HungProgramError(ClusterError):
+    """The program of one client did not end in time, and was ended."""
+
+    def __init__(self, client: int, host: str, within_s: float) -> None:
+        super().__init__(
+            f"client {client} on {host} was ended after {within_s:.3g} s: its program hangs, or its host is too slow; leave it "
+            "out, or wait longer (--patience)"
+        )
+
+
 class UsageError(ClusterError):
     """A command line that cannot be carried out."""

@@ -14,6 +14,7 @@ from taillab.cluster.faults import (
     ClientFailedError,
     ClockJumpedError,
     ClusterError,
+    HungProgramError,
     LostRankError,
     SilentRankError,
     UsageError,
@@ -48,6 +49,8 @@ class Member:
     failures: list[str] = field(default_factory=list)
     """What went wrong, one line each."""
     is_lost: bool = False
+    is_busy: bool = False
+    """Its program runs, so that it does not answer."""
     is_jumped: bool = False
     """Its clock was moved: its instants cannot be put on ours."""
     done: Done | None = None
@@ -121,9 +124,11 @@ class Master:
             raise VersionsError(version, others)
 
     def measure_clocks(self) -> None:
-        """Measures the offset of each member's clock, one member after the other. Who fails has a failure."""
+        """Measures the offset of the clock of each member that has nothing else to do, one after the other. Who fails has
+        a failure.
+        """
         for member in self.alive:
-            if member.is_jumped:
+            if member.is_jumped or member.is_busy:
                 continue
             with self._failing(member):
                 self._ask(member, "clock", QUESTIONS)
@@ -177,9 +182,9 @@ class Master:
             member.done, member.directory = None, None
             with self._failing(member):
                 done = self._next(member, Done, max(_LEAST_S, end - time.monotonic()), "measuring")
-                member.done = done
+                member.done, member.is_busy = done, False
                 if not done.ended.in_time and done.ended.exit_code != 130:
-                    raise SilentRankError(member.rank, member.host, "measuring", within_s)
+                    raise HungProgramError(member.number, member.host, within_s)
                 if done.ended.exit_code not in _WITH_RESULT:
                     raise ClientFailedError(member.number, member.host, done.ended.exit_code, done.ended.said)
 
@@ -233,7 +238,7 @@ class Master:
         except ClockJumpedError as error:
             member.is_jumped = True
             self._note(member, error)
-        except ClientFailedError as error:
+        except (ClientFailedError, HungProgramError) as error:
             self._note(member, error)
 
     def _note(self, member: Member, error: ClusterError) -> None:
@@ -244,6 +249,7 @@ class Master:
         # the next question may come only after all others are done
         next_s = busy_s * 2 + self._waits.patience_s * (2 + len(self.members)) + 60
         self._link.send(member.rank, (word, argument, next_s), f"being asked ({word})")
+        member.is_busy = word in ("plan", "command")
 
     def _answer(self, member: Member, doing: str) -> Any:
         return self._link.receive(member.rank, self._waits.patience_s, doing)

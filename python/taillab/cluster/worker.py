@@ -25,6 +25,8 @@ from taillab.errors import TaillabError
 PIECE_BYTES = 1 << 20
 _FIRST_S = 300.0
 _CLOCK_S = 10.0
+# from when we are ended until we end: the first rank may still ask for what was measured
+_LAST_S = 10
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class Worker:
     def serve(self) -> int:
         """Does what the first rank asks until it says `end`, or says nothing for too long. Returns the exit code."""
         within_s = _FIRST_S
-        # where mpirun ends all ranks, the first one still asks for what was measured
-        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        before = {each: signal.signal(each, _last_orders) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             message = None
             while True:
@@ -75,7 +76,8 @@ class Worker:
             print(f"taillab: rank {self._link.rank} on {socket.gethostname()} ends: {error}{where}", flush=True)
             return 1
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for each, handler in before.items():
+                signal.signal(each, handler)
             if self._directory and not self._keep:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -122,13 +124,15 @@ class Worker:
         return self._directory / "result"
 
     def _run(self, start: Any) -> None:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             ended = start()
         except KeyboardInterrupt:
+            signal.alarm(_LAST_S)
             ended = agent.Ended(130, "interrupted; what was measured until then is kept", b"", False)
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for each, handler in before.items():
+                signal.signal(each, handler)
         assert self._directory is not None
         result = self._directory / "result"
         files = {each.name: each.stat().st_size for each in sorted(result.glob("*")) if each.is_file()}
@@ -136,3 +140,8 @@ class Worker:
 
     def _send(self, message: Any) -> None:
         self._link.send(MASTER, message, "answering the first rank")
+
+
+def _last_orders(*_: object) -> None:
+    """Somebody ends us: the first rank gets a moment to ask for what was measured. The alarm then ends the process."""
+    signal.alarm(_LAST_S)

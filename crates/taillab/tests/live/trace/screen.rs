@@ -1,6 +1,7 @@
 //! The screen of `--live`, on a pseudo-terminal that `script` of util-linux makes.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 use super::rig::{load, null_rpc};
-use crate::support::{Guarded, children, live, wait_for};
+use crate::support::{Guarded, children, free_port, live, signal, taillab, wait_for};
 
 /// What the terminal was sent, and the exit code.
 struct Session {
@@ -177,6 +178,80 @@ fn the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back() {
     session.keeps_its_promises(size);
     assert!(session.afterwards().contains("PARTIAL"));
     assert!(!session.sent.contains("\x1b[1m") && !session.sent.contains("\x1b[3"));
+}
+
+/// What a server answers to a request for its figures, once it answers.
+fn figures(address: (&str, u16)) -> Option<String> {
+    let mut asking = TcpStream::connect(address).ok()?;
+    asking
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .ok()?;
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).ok()?;
+    answer.ends_with("# EOF\n").then_some(answer)
+}
+
+/// A figure without labels.
+fn figure(answer: &str, name: &str) -> f64 {
+    let line = answer
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name}: {answer}"))
+}
+
+#[test]
+fn figures_are_served_without_a_terminal_and_only_grow() {
+    if !live("figures_are_served_without_a_terminal_and_only_grow") {
+        return;
+    }
+    let (server, port) = null_rpc();
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let at = ("127.0.0.1", free_port());
+    let mut command = taillab();
+    command.args(["trace", "--live", "-p", &server.pid().to_string()]);
+    command.arg(format!("--metrics={}:{}", at.0, at.1));
+    let mut child = Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let counts = [
+        "taillab_responses_total",
+        "taillab_sojourn_seconds_count",
+        "taillab_sojourn_seconds_sum",
+    ];
+    let counted = |least: f64| {
+        wait_for("figures that grow", || {
+            let answer = figures(at)?;
+            (figure(&answer, counts[0]) > least).then_some(answer)
+        })
+    };
+    let first = counted(0.0);
+    let second = counted(figure(&first, counts[0]));
+    for name in counts {
+        assert!(
+            figure(&second, name) > figure(&first, name),
+            "{name}: {first}\n{second}"
+        );
+    }
+    for part in [
+        "taillab_stage_seconds_sum{stage=\"t4_t5\"} ",
+        "taillab_excess_seconds_total{cause=",
+        "server=\"pid ",
+    ] {
+        assert!(second.contains(part), "no `{part}`: {second}");
+    }
+    // there is nothing on standard output but the result
+    signal(child.id(), "INT");
+    let mut said = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(
+        said.contains("Latency in µs") && !said.contains(ENTER),
+        "{said}"
+    );
 }
 
 /// Each thread's users and capabilities, and whether it can gain any.
