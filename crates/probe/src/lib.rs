@@ -53,5 +53,5 @@ pub use without_bpf::{IpiWatch, KernelLoop, Probe, survey};
 pub use disturbances::{Disturbances, UnknownDisturbance};
 pub use error::ProbeError;
 pub use noise_account::KernelAccount;
-pub use spec::{Devices, ProbeSpec, ProgramCost, ServerProcesses, UNCONNECTED_T5};
+pub use spec::{Addresses, Devices, ProbeSpec, ProgramCost, ServerProcesses, UNCONNECTED_T5};
 pub use taillab_model::Transport;

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
 
@@ -22,7 +23,7 @@ use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::perf_event;
 use crate::slices;
-use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
+use crate::{Addresses, Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
 /// The compiled programs.
 static OBJECT: &Aligned<[u8]> =
@@ -37,6 +38,9 @@ const MAX_CPUS: usize = 1024;
 
 /// Processes that the programs compare with.
 const MAX_TGIDS: usize = 64;
+
+/// Local addresses that the programs compare with.
+const MAX_ADDRESSES: usize = Addresses::MOST;
 
 /// Devices that the programs compare with.
 const MAX_DEVICES: usize = 8;
@@ -66,6 +70,9 @@ pub(crate) struct Config {
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
+    address_count: u32,
+    addresses_left_out: u32,
+    addresses: [u32; 4 * MAX_ADDRESSES],
     unused: u32,
 }
 
@@ -190,6 +197,8 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     }
     let cpus = libbpf_rs::num_possible_cpus().map_err(ProbeError::kernel("counting CPUs"))?;
     let (membership, cgroup, processes) = server(&spec.server).map_err(ProbeError::BadSpec)?;
+    let (addresses, addresses_left_out) =
+        addresses(&spec.addresses).map_err(ProbeError::BadSpec)?;
     Ok(CheckedSpec {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
@@ -209,6 +218,9 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: processes.len() as u32,
             tgids: padded(&processes),
+            address_count: (addresses.len() / 4) as u32,
+            addresses_left_out: addresses_left_out.into(),
+            addresses: padded(&addresses),
             unused: 0,
         },
         cpus,
@@ -220,6 +232,36 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
 /// The numbers, followed by zeros.
 fn padded<const N: usize>(numbers: &[u32]) -> [u32; N] {
     std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0))
+}
+
+/// Four words for each address, as the programs read them in a packet, and whether they are left out.
+fn addresses(wanted: &Addresses) -> Result<(Vec<u32>, bool), String> {
+    let (addresses, left_out) = match wanted {
+        Addresses::All => return Ok((Vec::new(), false)),
+        Addresses::Only(addresses) => (addresses, false),
+        Addresses::AllBut(addresses) => (addresses, true),
+    };
+    if addresses.len() > MAX_ADDRESSES {
+        return Err(format!(
+            "{} addresses are more than the {MAX_ADDRESSES} that the probe can distinguish: watch all of them",
+            addresses.len()
+        ));
+    }
+    if addresses.is_empty() && !left_out {
+        return Err("no address of the server is named: give at least one".into());
+    }
+    let words = |address: &IpAddr| {
+        let bytes = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => *address,
+        };
+        let bytes = bytes.octets();
+        [0, 4, 8, 12].map(|at| {
+            let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            u32::from_ne_bytes(word)
+        })
+    };
+    Ok((addresses.iter().flat_map(words).collect(), left_out))
 }
 
 /// CPUs as a bitmap; `cpus` is the largest number of CPUs that the machine can have.

@@ -1,5 +1,6 @@
 //! What the probe watches.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use taillab_model::{MiddleStamps, Transport};
@@ -46,6 +47,23 @@ pub enum ServerProcesses {
     Cgroup(PathBuf),
 }
 
+/// At which local addresses the server is, of those of its namespace: another server may have its port at
+/// another address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// All of them.
+    All,
+    /// These, at most [`Addresses::MOST`]: it listens on them and on no other.
+    Only(Vec<IpAddr>),
+    /// All but these, at most [`Addresses::MOST`]: others listen on them.
+    AllBut(Vec<IpAddr>),
+}
+
+impl Addresses {
+    /// The most that can be told apart.
+    pub const MOST: usize = 8;
+}
+
 /// One server and where its requests come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
@@ -55,6 +73,8 @@ pub struct ProbeSpec {
     pub transport: Transport,
     /// The server's UDP or TCP port.
     pub server_port: u16,
+    /// Its addresses.
+    pub addresses: Addresses,
     /// The server's processes.
     pub server: ServerProcesses,
     /// The CPUs whose thread changes, interrupts and idle times are recorded.

@@ -11,7 +11,7 @@ use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, CheckedSpec};
 use crate::ring::Mapping;
-use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
+use crate::{Addresses, Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// Tries every hook of both transports, and the other features that the probe needs.
 ///
@@ -40,6 +40,7 @@ fn nobody(transport: Transport) -> ProbeSpec {
         devices: Devices::all_in(1),
         transport,
         server_port: 9,
+        addresses: Addresses::All,
         server: ServerProcesses::InNamespace,
         server_cpus: Vec::new(),
         generator_cpus: Vec::new(),

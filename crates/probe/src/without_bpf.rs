@@ -126,6 +126,7 @@ mod tests {
             devices: crate::Devices::all_in(1),
             transport: crate::Transport::Udp,
             server_port: 1,
+            addresses: crate::Addresses::All,
             server: crate::ServerProcesses::InNamespace,
             server_cpus: Vec::new(),
             generator_cpus: Vec::new(),

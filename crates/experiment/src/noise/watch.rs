@@ -8,7 +8,8 @@ use taillab_model::{
     EventOrder, EventSink, MiddleStamps, Monotonic, Nanos, PackedEvent, RecordingContext,
 };
 use taillab_probe::{
-    Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
+    Addresses, Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses,
+    Transport,
 };
 
 use crate::rings::ring_bytes_per_cpu;
@@ -38,6 +39,7 @@ impl Watch {
             devices: Devices::all_in(1),
             transport: Transport::Udp,
             server_port: NO_PORT,
+            addresses: Addresses::All,
             server: ServerProcesses::These(vec![std::process::id()]),
             server_cpus: cpus.to_vec(),
             generator_cpus: Vec::new(),

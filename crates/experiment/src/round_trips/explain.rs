@@ -11,7 +11,9 @@ use taillab_host::{Roots, observe};
 use taillab_load::rtt::{Peer, Proto};
 use taillab_model::rtt::{Link, RoundTrip, RttExplanation};
 use taillab_model::{EventOrder, MiddleStamps, RecordingContext};
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{
+    Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
+};
 
 use super::failure::failure;
 use super::measure::Measurement;
@@ -117,6 +119,7 @@ impl Measurement<'_> {
                 _ => Transport::Tcp,
             },
             server_port: port,
+            addresses: Addresses::All,
             // both ends are threads of this process
             server: ServerProcesses::These(vec![std::process::id()]),
             server_cpus: both_ends(self.plan),

@@ -13,7 +13,7 @@ use taillab_host::{
     CpuLocks, CpuSet, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
     Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
+use taillab_probe::{Addresses, Devices, Probe, ProbeSpec, ServerProcesses};
 
 use super::client::{self, LoadClient};
 use super::servers::{self, Question};
@@ -111,6 +111,7 @@ impl Rig {
             },
             transport: experiment.server.transport,
             server_port: experiment.server.port,
+            addresses: Addresses::All,
             server: match self.testbed.server_namespace() {
                 Some(_) => ServerProcesses::InNamespace,
                 None => ServerProcesses::These(self.server.processes()),

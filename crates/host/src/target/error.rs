@@ -102,12 +102,13 @@ pub enum TargetError {
         /// The port or endpoint that was asked for.
         wanted: String,
     },
-    /// Servers in several network namespaces listen on this port.
-    #[error("servers in several network namespaces listen on {wanted} ({}): choose one with -p PID", .servers.join(", "))]
+    /// Several servers listen on this port.
+    #[error("several servers listen on {wanted}, at different addresses or in different network namespaces ({}): choose \
+             one with -p PID", .servers.join(", "))]
     SeveralServers {
         /// The port or endpoint that was asked for.
         wanted: String,
-        /// `nginx (pid 4711)`, one for each namespace.
+        /// `nginx (pid 4711) at 127.0.0.1`, one for each.
         servers: Vec<String>,
     },
     /// What is meant as one server is several.

@@ -8,6 +8,7 @@
 mod cgroup;
 mod command;
 mod error;
+mod listeners;
 mod processes;
 mod sockets;
 
@@ -27,6 +28,7 @@ pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::WantedServer;
+use self::listeners::apart;
 pub use self::processes::{ensure_one_server, whole_server};
 pub use self::sockets::Endpoint;
 use self::sockets::{
@@ -70,6 +72,8 @@ pub struct Server {
     pub namespace: u64,
     /// Where it listens.
     pub endpoint: Endpoint,
+    /// Other addresses of its namespace at which somebody else listens on its port, in ascending order.
+    pub taken_addresses: Vec<IpAddr>,
     /// All processes that serve there, in ascending order.
     pub processes: Vec<u32>,
     /// The CPUs on which any of their threads may run.
@@ -142,40 +146,34 @@ impl Target {
         let mut found = Vec::new();
         let mut listened = false;
         for (namespace, seen_by) in namespaces(roots) {
-            let sockets: Vec<WaitingSocket> = waiting(roots, seen_by)
-                .into_iter()
-                .filter(|socket| is_wanted(socket, Some(port), transport))
-                .collect();
-            if sockets.is_empty() {
-                continue;
-            }
-            listened = true;
-            let inodes = sockets.iter().map(|socket| socket.inode).collect();
-            let processes = serving(holders(roots, &inodes));
-            if let Some(&pid) = processes.first() {
-                let name = format!("{} (pid {pid})", comm(roots, pid));
-                found.push((name, pid, namespace, processes, sockets));
-            }
+            let sockets = of_servers(roots, seen_by, |socket| {
+                is_wanted(socket, Some(port), transport)
+            });
+            listened |= !sockets.is_empty();
+            let servers = apart(roots, sockets).into_iter();
+            found.extend(servers.map(|listeners| (namespace, listeners)));
         }
         if found.len() > 1 {
+            let names = found.iter().map(|(_, server)| server.name(roots));
             return Err(TargetError::SeveralServers {
                 wanted: wanted(),
-                servers: found.into_iter().map(|(name, ..)| name).collect(),
+                servers: names.collect(),
             });
         }
-        let Some((_, pid, namespace, processes, waiting)) = found.pop() else {
+        let Some((namespace, server)) = found.pop() else {
             return Err(match listened {
                 true => TargetError::UnknownListener { wanted: wanted() },
                 false => TargetError::NobodyListens { wanted: wanted() },
             });
         };
+        let pid = server.processes[0];
         Ok(Self {
             pid,
             name: format!("pid {pid} ({})", comm(roots, pid)),
             namespace,
-            processes,
+            processes: server.processes,
             cgroup: None,
-            waiting,
+            waiting: server.sockets,
             chosen_by_kernel: ephemeral_ports(roots),
         })
     }
@@ -275,16 +273,18 @@ impl Target {
     }
 
     /// The whole server behind one of its ports: also those processes that share the
-    /// port with the ones asked for (SO_REUSEPORT, or sockets inherited from a parent).
+    /// port and an address with the ones asked for (SO_REUSEPORT, or sockets inherited from a parent).
     ///
     /// # Errors
     /// [`TargetError::NoProcess`] when it has ended.
     pub fn server(&self, roots: &Roots, endpoint: Endpoint) -> Result<Server, TargetError> {
-        let inodes: BTreeSet<u64> = waiting(roots, self.pid)
-            .into_iter()
-            .filter(|socket| is_wanted(socket, Some(endpoint.port), Some(endpoint.transport)))
-            .map(|socket| socket.inode)
-            .collect();
+        let at_port = of_servers(roots, self.pid, |socket| {
+            is_wanted(socket, Some(endpoint.port), Some(endpoint.transport))
+        });
+        let (own, others): (Vec<_>, Vec<_>) =
+            (at_port.into_iter()).partition(|socket| endpoint.addresses.contains(&socket.address));
+        let taken: BTreeSet<IpAddr> = others.iter().map(|socket| socket.address).collect();
+        let inodes: BTreeSet<u64> = own.iter().map(|socket| socket.inode).collect();
         let mut processes: BTreeSet<u32> = self.processes.iter().copied().collect();
         let sharers = holders(roots, &inodes).into_iter();
         // another namespace may have a socket with the port, but not with the inode
@@ -304,6 +304,7 @@ impl Target {
             has_connected_datagrams: endpoint.transport == Transport::Udp
                 && has_connected(roots, self.pid, endpoint.port),
             endpoint,
+            taken_addresses: taken.into_iter().collect(),
             cpus: cpus_of(roots, &processes),
             processes,
             cgroup: self.cgroup.clone(),

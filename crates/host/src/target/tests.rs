@@ -228,11 +228,46 @@ fn one_port_in_two_namespaces_must_be_chosen_by_process() {
     let error = Target::of_port(&machine.roots, 80, None)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("nginx (pid 7), caddy (pid 8)"), "{error}");
+    let both = "nginx (pid 7) at all addresses (0.0.0.0), caddy (pid 8) at all addresses (0.0.0.0)";
+    assert!(error.contains(both), "{error}");
     let target = Target::of_process(&machine.roots, 8).unwrap();
     let server = target.server(&machine.roots, target.endpoint(None, None).unwrap());
     let server = server.unwrap();
     assert_eq!((server.namespace, server.processes), (200, vec![8]));
+}
+
+#[test]
+fn servers_on_one_port_at_different_addresses_are_not_one() {
+    let machine = Machine::new();
+    machine.process(7, 1, "resolver", "0", &[1, 2]);
+    machine.process(8, 1, "dns", "1", &[3]);
+    // 127.0.0.1 and 127.0.0.2 for one, 10.0.0.1 for the other
+    let line = |address: &str, inode: u64| {
+        format!(" 0: {address}:0035 00000000:0000 0A 0:0 00:0 0 0 0 {inode} 1 0\n")
+    };
+    let lines = [("0100007F", 1), ("0200007F", 2), ("0100000A", 3)];
+    let lines: String = lines.iter().map(|(at, inode)| line(at, *inode)).collect();
+    for pid in [7, 8] {
+        machine.file(&format!("proc/{pid}/net/tcp"), &(HEAD.to_owned() + &lines));
+    }
+    let error = Target::of_port(&machine.roots, 53, None).unwrap_err();
+    let said = error.to_string();
+    let both = "(resolver (pid 7) at 127.0.0.1 and 127.0.0.2, dns (pid 8) at 10.0.0.1): choose";
+    assert!(said.contains(both), "{said}");
+    let of_process = |pid| {
+        let target = Target::of_process(&machine.roots, pid).unwrap();
+        let endpoint = target.endpoint(None, None).unwrap();
+        target.server(&machine.roots, endpoint).unwrap()
+    };
+    let own = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2])];
+    let other = [IpAddr::from([10, 0, 0, 1])];
+    let resolver = of_process(7);
+    assert_eq!(resolver.processes, [7]);
+    assert_eq!(resolver.endpoint.addresses, own);
+    assert_eq!(resolver.taken_addresses, other);
+    let dns = of_process(8);
+    assert_eq!(dns.processes, [8]);
+    assert_eq!(dns.taken_addresses, own);
 }
 
 #[test]

@@ -48,6 +48,7 @@ enum kind {
 #define MAX_CPUS 1024
 #define MAX_DEVICES 8
 #define MAX_TGIDS 64
+#define MAX_ADDRESSES 8
 #define MAX_PAYLOAD 2048
 #define PAYLOAD_PIECE 256 /* what fits on the stack */
 #define TID_BITS 22
@@ -81,6 +82,9 @@ struct config {
 	u32 sleeps; /* whether a sleep's system call is recorded */
 	u32 tgid_count;
 	u32 tgids[MAX_TGIDS];
+	u32 address_count; /* 0: every address of the namespace */
+	u32 addresses_left_out; /* whether they are those of other servers */
+	u32 addresses[4 * MAX_ADDRESSES]; /* in network order, IPv4 mapped into IPv6 */
 	u32 unused; /* to a multiple of 8 bytes */
 };
 

@@ -67,11 +67,41 @@ static __always_inline u8 hash_of_ipv6(u32 a, u32 b, u32 c, u32 d)
 	return hash_of_ipv4(a ^ b ^ c ^ d);
 }
 
-/* Whether a socket has the server's port, transport and namespace. */
+/* Whether the server, and not another one on the same port, has a local address. */
+static __always_inline bool is_servers_address(u32 a, u32 b, u32 c, u32 d)
+{
+	u32 i;
+
+	/* the verifier knows the count, and drops the comparisons beyond it */
+	for (i = 0; i < MAX_ADDRESSES && i < config.address_count; i++)
+		if (config.addresses[4 * i] == a && config.addresses[4 * i + 1] == b &&
+		    config.addresses[4 * i + 2] == c && config.addresses[4 * i + 3] == d)
+			return !config.addresses_left_out;
+	return config.addresses_left_out;
+}
+
+static __always_inline bool is_servers_ipv4(__be32 address)
+{
+	return is_servers_address(0, 0, bpf_htonl(0xffff), address);
+}
+
+/* whether a socket is bound to an address of the server, or to none: that gets what no other socket gets */
+static __always_inline bool has_servers_address(const struct sock *sk)
+{
+	const u32 *words;
+
+	if (sk->__sk_common.skc_family == AF_INET)
+		return is_servers_ipv4(sk->__sk_common.skc_rcv_saddr);
+	words = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32;
+	return is_servers_address(words[0], words[1], words[2], words[3]);
+}
+
+/* Whether a socket has the server's port, transport, namespace and address. */
 static __always_inline bool is_servers_socket(const struct sock *sk, u8 protocol)
 {
 	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == protocol &&
-	       sk->__sk_common.skc_net.net->ns.inum == config.netns_inode;
+	       sk->__sk_common.skc_net.net->ns.inum == config.netns_inode &&
+	       (!config.address_count || has_servers_address(sk));
 }
 
 /* the hash of a connection's client */
@@ -142,7 +172,7 @@ struct place {
 static __always_inline enum verdict read_headers(struct place place, __be16 protocol, u8 transport,
 						 bool incoming, struct headers *headers)
 {
-	const unsigned char *client, *ip = place.ip;
+	const unsigned char *client, *own, *ip = place.ip;
 	u32 linear = place.linear;
 	u32 header, total, word;
 	int behind;
@@ -180,8 +210,16 @@ static __always_inline enum verdict read_headers(struct place place, __be16 prot
 		return OTHER;
 	headers->client_port = bpf_ntohs(incoming ? word : word >> 16);
 	if (protocol == bpf_htons(ETH_P_IP)) {
+		own = ip + (incoming ? 16 : 12);
+		if (config.address_count && !is_servers_ipv4(u32_at(own)))
+			return OTHER;
 		headers->address = hash_of_ipv4(u32_at(ip + (incoming ? 12 : 16)));
 	} else {
+		own = ip + (incoming ? 24 : 8);
+		if (config.address_count &&
+		    !is_servers_address(u32_at(own), u32_at(own + 4), u32_at(own + 8),
+					u32_at(own + 12)))
+			return OTHER;
 		client = ip + (incoming ? 8 : 24);
 		headers->address = hash_of_ipv6(u32_at(client), u32_at(client + 4),
 						u32_at(client + 8), u32_at(client + 12));

@@ -140,7 +140,9 @@ struct sock_common {
 	__be16 skc_dport;
 	__u16 skc_num;
 	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
 	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 	possible_net_t skc_net;
 };
 

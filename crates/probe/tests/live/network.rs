@@ -1,7 +1,7 @@
 //! Ways by which packets come and go: both families of addresses, several devices, drivers of
 //! NICs, payload, segments that are sent again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc::channel;
@@ -12,7 +12,9 @@ use crate::testbed::{
     CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip, spec,
 };
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{
+    Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
+};
 
 /// What is recorded while `cause` runs; nothing may be lost. `reader` is a thread of the server that may be
 /// waiting for datagrams.
@@ -194,22 +196,10 @@ fn streams_of_both_families_have_their_clients_address() {
     });
     let own = ServerProcesses::These(vec![std::process::id()]);
     let spec = spec(device, Transport::Tcp, own);
-    for (to, from) in [
-        ("10.99.0.1:11211", "10.99.0.2"),
-        ("[fd99::1]:11211", "fd99::2"),
-    ] {
+    for (to, from) in [("10.99.0.1", "10.99.0.2"), ("fd99::1", "fd99::2")] {
+        let to = to.parse().expect("an address");
         let mut port = 0;
-        let events = events_of(&spec, None, || {
-            port = client.run(move || {
-                let mut stream = TcpStream::connect(to).expect("the server listens");
-                let mut response = [0; 5];
-                for _ in 0..20 {
-                    stream.write_all(b"hello").expect("the server reads");
-                    stream.read_exact(&mut response).expect("a response");
-                }
-                stream.local_addr().expect("it is connected").port()
-            });
-        });
+        let events = events_of(&spec, None, || port = client.run(move || call(to)));
         let address = address_hash(from.parse().expect("an address"));
         let client = u32::from(address) << 16 | u32::from(port);
         let mut counts = [0; 4];
@@ -229,6 +219,105 @@ fn streams_of_both_families_have_their_clients_address() {
             counts[at] += 1;
         }
         assert_eq!(counts, [20; 4], "{from}");
+    }
+}
+
+/// Twenty requests on one connection from this namespace; returns the client's port.
+fn call(to: IpAddr) -> u16 {
+    let mut stream = TcpStream::connect((to, SERVER_PORT)).expect("the server listens");
+    let mut response = [0; 5];
+    for _ in 0..20 {
+        stream.write_all(b"hello").expect("the server reads");
+        stream.read_exact(&mut response).expect("a response");
+    }
+    stream.local_addr().expect("it is connected").port()
+}
+
+/// The clients' ports, of segments that came in, were queued, were read, and left.
+fn ports_at_each_stamp(events: &[Event]) -> [BTreeSet<u16>; 4] {
+    let mut ports = [const { BTreeSet::new() }; 4];
+    for event in events {
+        let (at, key) = match event.kind {
+            EventKind::SegmentIn { key, .. } => (0, key),
+            EventKind::SegmentQueued { key } => (1, key),
+            EventKind::SegmentRead { key, .. } => (2, key),
+            EventKind::SegmentOut { key, .. } => (3, key),
+            _ => continue,
+        };
+        ports[at].insert(key.port);
+    }
+    ports
+}
+
+#[test]
+fn of_servers_on_one_port_only_the_one_at_the_watched_addresses_is_seen() {
+    let Some(_alone) = live("of_servers_on_one_port_only_the_one_at_the_watched_addresses_is_seen")
+    else {
+        return;
+    };
+    let (server, client, device) = joined();
+    let own = ServerProcesses::These(vec![std::process::id()]);
+    let spec = spec(device, Transport::Tcp, own);
+    let at = |address: &str| address.parse::<IpAddr>().expect("an address");
+    let here = [at("10.99.0.1"), at("fd99::1")];
+    let there = [at("10.99.0.3"), at("fd99::3")];
+    client.run(|| ip("address add fd99::2/64 dev client nodad"));
+    server.run(move || {
+        ip("address add 10.99.0.3/24 dev server");
+        ip("address add fd99::1/64 dev server nodad");
+        ip("address add fd99::3/64 dev server nodad");
+        for address in here.into_iter().chain(there) {
+            let listener = TcpListener::bind((address, SERVER_PORT)).expect("the port is free");
+            serve_echo(listener, 2);
+        }
+    });
+    let watched = [
+        Addresses::Only(here.to_vec()),
+        Addresses::AllBut(there.to_vec()),
+    ];
+    for addresses in watched {
+        let spec = ProbeSpec {
+            addresses,
+            ..spec.clone()
+        };
+        let mut wanted = BTreeSet::new();
+        let events = events_of(&spec, None, || {
+            for address in there {
+                client.run(move || call(address));
+            }
+            wanted.extend(here.map(|address| client.run(move || call(address))));
+        });
+        for seen in ports_at_each_stamp(&events) {
+            assert_eq!(seen, wanted, "{:?}", spec.addresses);
+        }
+    }
+}
+
+#[test]
+fn an_address_of_ipv4_is_known_on_a_socket_of_both_families() {
+    let Some(_alone) = live("an_address_of_ipv4_is_known_on_a_socket_of_both_families") else {
+        return;
+    };
+    let (server, client, device) = joined();
+    let own = ServerProcesses::These(vec![std::process::id()]);
+    let spec = ProbeSpec {
+        addresses: Addresses::Only(vec![SERVER.into()]),
+        ..spec(device, Transport::Tcp, own)
+    };
+    client.run(|| ip("address add fd99::2/64 dev client nodad"));
+    server.run(|| {
+        ip("address add fd99::1/64 dev server nodad");
+        let listener = TcpListener::bind(("::", SERVER_PORT)).expect("the port is free");
+        serve_echo(listener, 2);
+    });
+    let mut wanted = BTreeSet::new();
+    let events = events_of(&spec, None, || {
+        let other: IpAddr = "fd99::1".parse().expect("an address");
+        client.run(move || call(other));
+        wanted.insert(client.run(|| call(SERVER.into())));
+    });
+    for seen in ports_at_each_stamp(&events) {
+        assert_eq!(seen, wanted);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The probe on the running kernel: a real server, real packets.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use crate::testbed::{SERVER_PORT, Testbed, begin, live};
 use taillab_model::{
     Event, EventKind, MiddleStamps, Monotonic, Recording, RequestKey, address_hash,
 };
 use taillab_probe::{
-    Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
+    Addresses, Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
 
 /// The stamps of one request.
@@ -448,6 +449,7 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
         devices: Devices::all_in(1),
         transport: Transport::Udp,
         server_port: 1,
+        addresses: Addresses::All,
         server: ServerProcesses::These(vec![std::process::id()]),
         server_cpus: vec![0],
         generator_cpus: Vec::new(),
@@ -463,6 +465,13 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
                 ..spec.clone()
             },
             "port 0",
+        ),
+        (
+            ProbeSpec {
+                addresses: Addresses::Only(vec![IpAddr::from([127, 0, 0, 1]); 9]),
+                ..spec.clone()
+            },
+            "9 addresses are more than the 8",
         ),
         (
             ProbeSpec {

@@ -28,7 +28,9 @@ use rustix::thread::{CpuSet, UnshareFlags, gettid, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
 use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{
+    Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
+};
 
 #[allow(unused_imports, reason = "an example includes this file, too")]
 pub(crate) use self::unspoiled::first_unspoiled;
@@ -167,6 +169,7 @@ pub(crate) fn spec(
         devices: devices.into(),
         transport,
         server_port: SERVER_PORT,
+        addresses: Addresses::All,
         server,
         server_cpus: cpus.map(|cpu| cpu as u16).collect(),
         generator_cpus: Vec::new(),

@@ -54,6 +54,7 @@ mod tests {
                 addresses: Vec::new(),
             },
             processes: vec![7],
+            taken_addresses: Vec::new(),
             cpus: "0".parse().unwrap(),
             cgroup: None,
             has_connected_datagrams: false,

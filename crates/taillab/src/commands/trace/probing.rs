@@ -1,5 +1,6 @@
 //! The probe for a server that is already running.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use taillab_console::exit::Failure;
@@ -8,7 +9,9 @@ use taillab_experiment::rings::{cpu_numbers, ring_bytes_per_cpu};
 use taillab_host::target::{Cgroup, Server};
 use taillab_host::{CpuSet, Roots};
 use taillab_model::MiddleStamps;
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
+use taillab_probe::{
+    Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5,
+};
 
 use super::find::Found;
 use crate::cli::TraceArgs;
@@ -24,6 +27,7 @@ pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, 
         devices: Devices::all_in(server.namespace),
         transport: server.endpoint.transport,
         server_port: server.endpoint.port,
+        addresses: addresses(server)?,
         server: processes(server)?,
         server_cpus: cpu_numbers(watched),
         generator_cpus: Vec::new(),
@@ -59,6 +63,29 @@ fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Fa
         (MiddleStamps::Ends, _) => Ok(Disturbances::NONE),
         (_, given) => Ok(given.unwrap_or(Disturbances::ALL)),
     }
+}
+
+/// Its own addresses, where others have its port at some.
+fn addresses(server: &Server) -> Result<Addresses, Failure> {
+    let (own, others) = (&server.endpoint.addresses, &server.taken_addresses);
+    if others.is_empty() {
+        return Ok(Addresses::All);
+    }
+    let is_everywhere = own.iter().any(IpAddr::is_unspecified);
+    if !is_everywhere && own.len() <= Addresses::MOST {
+        return Ok(Addresses::Only(own.clone()));
+    }
+    if others.len() <= Addresses::MOST {
+        return Ok(Addresses::AllBut(others.clone()));
+    }
+    Err(Failure::usage(format!(
+        "{} has its port at {} addresses and other servers have it at {}; at most {} can be told apart: give it a \
+         port of its own",
+        server.name,
+        own.len(),
+        others.len(),
+        Addresses::MOST
+    )))
 }
 
 fn processes(server: &Server) -> Result<ServerProcesses, Failure> {
