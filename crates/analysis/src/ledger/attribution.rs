@@ -50,7 +50,7 @@ pub struct Attribution {
 impl Attribution {
     /// A ledger that has not seen a window yet.
     pub fn new(context: &RecordingContext, options: &LedgerOptions, baseline: Baseline) -> Self {
-        let mut server = ServerState::new(context, baseline);
+        let mut server = ServerState::new(context, options, baseline);
         Self {
             options: options.clone(),
             trace_from: Nanos::MAX,
@@ -125,7 +125,7 @@ impl Attribution {
         match event {
             RequestEvent::StateEnds(w, busy_period) => {
                 let worker = &self.server.workers[w as usize];
-                if worker.busy_period == busy_period && worker.outstanding > 0 {
+                if worker.busy_period == busy_period && worker.is_followed() {
                     self.server.state_ends(w as usize, at_ns);
                 }
             }
@@ -197,6 +197,7 @@ impl Attribution {
             begin: Position::default(),
             behind_ns: 0,
             late: None,
+            common: None,
             used_ns: 0,
             over_ns: 0,
             slow_ns: 0,
@@ -219,6 +220,11 @@ impl Attribution {
         };
         let first = server.workers[w].outstanding == 0;
         match first {
+            true if server.workers[w].lent => {
+                server.settle(w, at_ns);
+                server.takes_back(w);
+                server.catch_up(w, at_ns);
+            }
             true => server.catch_up(w, at_ns),
             false => server.settle(w, at_ns),
         }
@@ -250,6 +256,10 @@ impl Attribution {
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
         self.queues.in_order(w).came(request.place, id);
+        if let Some(queue) = worker.queue {
+            server.comes_to(queue, id, (at_ns, begin_ns));
+        }
+        let request = &server.requests[id];
         if request.wanted {
             server.begin_trace(w, id);
         }
@@ -335,6 +345,9 @@ impl Attribution {
             {
                 return server.events.push(later_ns, RequestEvent::Begun(id));
             }
+            if let Some(queue) = server.workers[w].queue {
+                server.leaves(queue, at_ns);
+            }
             let request = &mut server.requests[id];
             let begun = (request.place, request.tid);
             let overtaken = self.queues.begins(begun, request.queued_ns, at_ns);
@@ -382,6 +395,13 @@ impl Attribution {
         let worker = &mut server.workers[w];
         worker.previous_t6_ns = at_ns;
         worker.outstanding -= 1;
+        if let Some(queue) = worker.queue {
+            server.common[queue].open -= 1;
+            if server.workers[w].outstanding > 0 {
+                server.workers[w].free = server.is_free(w, queue, at_ns);
+            }
+        }
+        let worker = &mut server.workers[w];
         if worker.serving == Some(id) {
             worker.serving = None;
             // requests that were answered meanwhile are still in the list
@@ -395,6 +415,7 @@ impl Attribution {
         server.recount(w, at_ns);
         if server.workers[w].outstanding == 0 {
             server.workers[w].busy_period = server.workers[w].busy_period.wrapping_add(1);
+            server.is_idle(w, at_ns);
         }
     }
 
@@ -465,6 +486,7 @@ fn case<'s>(
             slow_service,
             behind,
             has_others: server.workers.len() > 1,
+            common: server.workers[w].queue.map(|queue| &server.common[queue]),
         }),
         resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
         ideal_ns: request.waits.ideal_ns + alone_ns,

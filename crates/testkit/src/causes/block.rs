@@ -270,7 +270,7 @@ fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) ->
     match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure | Oracle::Outside | Oracle::Nothing => Vec::new(),
+        Oracle::Structure | Oracle::Client | Oracle::Outside | Oracle::Nothing => Vec::new(),
     }
 }
 

@@ -290,6 +290,7 @@ impl ServerState {
             return;
         }
         self.histories[k].push(label, length);
+        self.lose(k, label, length);
         let of_label = (self.ledger.labels.cause(label), label);
         let cpu = &self.cpus[k];
         let site = match (part_of, cpu.worker) {

@@ -1,0 +1,218 @@
+//! What a disturbance of one worker costs the requests of a queue that several share.
+
+use std::num::NonZeroU32;
+
+use taillab_analysis::predict::{Basis, Predicted, predict};
+use taillab_analysis::replay::{Cores, Observed};
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{AnalysisOptions, MatchOptions, match_events};
+use taillab_model::Monotonic;
+use taillab_model::explanation::Cause;
+
+use super::crew::Crew;
+use super::forecasts::{at, sojourns};
+use super::kernel::{Traffic, What};
+use super::{Found, explained_in};
+
+/// Bursts of another thread, as long as hundreds of requests.
+const BURSTS: (What, u64, u64) = (What::Thread, 60_000_000, 2_000_000);
+
+fn options(crew: &Crew) -> AnalysisOptions {
+    let workers = NonZeroU32::new(crew.cpus as u32).unwrap();
+    let from = Monotonic::from_nanos_since_boot(0);
+    AnalysisOptions::new(crew.service_time(), workers, from)
+}
+
+fn explained(crew: &Crew, traffic: &Traffic) -> Found {
+    explained_in(&crew.context(), options(crew), &traffic.events)
+}
+
+/// What was found in a crew's requests, as shares.
+#[derive(Debug)]
+struct Shares {
+    /// Of the excess, nobody is to blame for.
+    unexplained: f64,
+    /// What the disturbance is charged more than without it, of what it cost the requests.
+    charged: f64,
+    /// The same of all other causes.
+    others: Vec<(Cause, f64)>,
+}
+
+fn shares(crew: &Crew, cause: Cause) -> Shares {
+    let traffic = crew.run();
+    let calm = crew.without_disturbances();
+    let undisturbed = calm.run();
+    let sum = |traffic: &Traffic| -> u64 { traffic.truth.iter().map(|t| t.t6 - t.t1).sum() };
+    let truth = (sum(&traffic) - sum(&undisturbed)) as f64;
+    let found = explained(crew, &traffic);
+    assert_eq!(found.matched.requests.len(), crew.requests);
+    let (with, without) = (found.charged, explained(&calm, &undisturbed).charged);
+    let of = |cause| {
+        let of = |all: &super::Charged| all.causes.get(&cause).copied().unwrap_or(0) as f64;
+        (of(&with) - of(&without)) / truth
+    };
+    let others = Cause::ALL.iter().filter(|other| **other != cause);
+    let unexplained = with.causes.get(&Cause::Unexplained).copied().unwrap_or(0);
+    Shares {
+        unexplained: unexplained as f64 / with.excess as f64,
+        charged: of(cause),
+        others: others
+            .map(|&other| (other, of(other)))
+            .filter(|(_, share)| share.abs() > 0.005)
+            .collect(),
+    }
+}
+
+/// The disturbance is charged what it cost, to a tenth, and a twentieth of the excess is nobody's at most.
+fn assert_explained(cause: Cause, crews: &[Crew]) {
+    let all: Vec<Shares> = crews.iter().map(|crew| shares(crew, cause)).collect();
+    for (crew, shares) in crews.iter().zip(&all) {
+        let (workers, cpus) = (crew.workers, crew.cpus);
+        let of = if crew.shared {
+            "one queue"
+        } else {
+            "own queues"
+        };
+        println!(
+            "{cause:?}, {workers} workers on {cpus} CPUs, {of}: unexplained {:.4}, charged {:.3}, {:.3?}",
+            shares.unexplained, shares.charged, shares.others
+        );
+    }
+    for (crew, shares) in crews.iter().zip(&all) {
+        assert!(shares.unexplained <= 0.05, "{crew:?}: {shares:?}");
+        assert!((0.9..1.1).contains(&shares.charged), "{crew:?}: {shares:?}");
+    }
+}
+
+/// One queue, on so many CPUs with a worker each.
+fn shared(cpus: usize) -> Crew {
+    Crew {
+        requests: 20_000 * cpus,
+        workers: cpus,
+        cpus,
+        disturbances: vec![BURSTS],
+        ..Crew::default()
+    }
+}
+
+#[test]
+fn a_burst_is_charged_also_to_those_whom_other_workers_serve_later() {
+    assert_explained(Cause::Background, &[1, 2, 4, 8].map(shared));
+}
+
+#[test]
+fn a_burst_delays_only_the_queue_of_its_worker() {
+    let own = |cpus| Crew {
+        shared: false,
+        ..shared(cpus)
+    };
+    assert_explained(Cause::Background, &[2, 4].map(own));
+}
+
+#[test]
+fn two_workers_on_one_cpu_share_its_bursts() {
+    let crew = |is_shared| Crew {
+        workers: 2,
+        shared: is_shared,
+        ..shared(1)
+    };
+    assert_explained(Cause::Background, &[true, false].map(crew));
+}
+
+#[test]
+fn interrupts_on_one_cpu_are_charged_to_the_whole_queue() {
+    let crew = |cpus| Crew {
+        disturbances: vec![(What::Interrupt, 2_000_000, 120_000)],
+        ..shared(cpus)
+    };
+    assert_explained(Cause::Irq, &[2, 4, 8].map(crew));
+}
+
+#[test]
+fn a_slow_request_delays_the_whole_queue() {
+    let crew = |cpus| Crew {
+        disturbances: Vec::new(),
+        slow: Some((500, 1_000_000)),
+        ..shared(cpus)
+    };
+    assert_explained(Cause::SlowService, &[2, 4, 8].map(crew));
+}
+
+fn forecast(crew: &Crew, traffic: &Traffic) -> Predicted {
+    let context = crew.context();
+    let timeline = Timeline::build(traffic.events.iter().copied(), &context);
+    let matched = match_events(traffic.events.iter().copied(), &MatchOptions::default());
+    let cores = Cores::new(&timeline, &context);
+    let from = Monotonic::from_nanos_since_boot(0);
+    let observed = Observed::build(&matched, &cores, &context, from);
+    let basis = Basis {
+        sojourn: &sojourns(&traffic.truth),
+        causes: &[],
+        service_time: crew.service_time(),
+        process: None,
+    };
+    predict(&observed, &basis)
+}
+
+/// The replay has the queues that the server has, and without the bursts it says what then is.
+#[test]
+fn without_bursts_a_shared_queue_is_as_it_then_is() {
+    let own = Crew {
+        shared: false,
+        ..shared(2)
+    };
+    for crew in [shared(2), shared(4), shared(8), own] {
+        let traffic = crew.run();
+        let calm = sojourns(&crew.without_disturbances().run().truth);
+        let predicted = forecast(&crew, &traffic);
+        let fit = predicted.model_fit.as_ref().unwrap();
+        println!("{} workers: {fit:?}", crew.workers);
+        assert!(fit.good, "{fit:?}");
+        assert_eq!(
+            fit.model.contains("one queue for all"),
+            crew.shared,
+            "{fit:?}"
+        );
+        let mut forecasts = predicted.predictions.iter();
+        let found = forecasts.find(|forecast| forecast.change == "without background");
+        let points = &found.unwrap_or_else(|| panic!("{predicted:#?}")).points;
+        assert!(points.len() >= 2, "{points:?}");
+        for point in points {
+            let ratio = point.predicted_ns.get() as f64 / at(&calm, point.q);
+            println!("p{}: {ratio:.3}", 100.0 * point.q);
+            assert!(
+                (0.9..1.1).contains(&ratio),
+                "p{}: {ratio} {crew:?}",
+                100.0 * point.q
+            );
+        }
+    }
+}
+
+#[test]
+fn temporary() {
+    for (what, cause, every, length) in [
+        (What::Interrupt, Cause::Irq, 2_000_000, 200_000),
+        (What::Interrupt, Cause::Irq, 400_000, 50_000),
+        (What::Thread, Cause::Background, 120_000_000, 8_000_000),
+        (What::Thread, Cause::Background, 5_000_000, 500_000),
+    ] {
+        for (service, utilization) in [(300_000, 0.55), (300_000, 0.75), (12_000, 0.55)] {
+            for (workers, is_shared) in [(1, true), (2, true), (2, false)] {
+                let crew = Crew {
+                    service,
+                    utilization,
+                    disturbances: vec![(what, every, length)],
+                    workers,
+                    cpus: workers,
+                    shared: is_shared,
+                    ..shared(1)
+                };
+                let found = shares(&crew, cause);
+                println!(
+                    "{cause:?} {every} {length} t {service} {utilization} {workers} {is_shared}: {found:.3?}"
+                );
+            }
+        }
+    }
+}
