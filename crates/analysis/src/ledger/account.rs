@@ -205,9 +205,7 @@ fn with_worker(
     *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
     waits.extend(beside(served_by, labels, behind, imbalance));
-    if left > inherited {
-        waits.push((fixed.unexplained, left - inherited, false));
-    }
+    waits.extend(unclear(request, left - inherited, fixed));
     let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, own);
         waits.push((label, order, false));
@@ -270,6 +268,18 @@ fn earlier(
     let stretches = (&mut account.inherited, &mut account.before);
     let inherited = inherit(request, served_by, left - imbalance, stretches, waits);
     (inherited, imbalance)
+}
+
+/// What a request still waited, `rest` nanoseconds, though nothing held up those before it: for receive softirqs of
+/// others, where several workers share its queue, or for nothing that is known.
+fn unclear(request: &OpenRequest, rest: u64, fixed: &Fixed) -> impl Iterator<Item = Wait> + use<> {
+    let received = request.common.map_or(0, |common| common.received_ns);
+    let received = received.min(rest);
+    let waits = [
+        (fixed.received, received, false),
+        (fixed.unexplained, rest - received, false),
+    ];
+    waits.into_iter().filter(|wait| wait.1 > 0)
 }
 
 /// The parts after T2: what held the request up, its wait in the queue, and its own work.

@@ -159,6 +159,9 @@ impl Attribution {
             Some(w) => self.queues.was_served_by(w, t1_ns, t6_ns),
             None => (ideal_ns, 0),
         };
+        if let Some(queue) = worker.and_then(|w| self.server.workers[w].queue) {
+            self.server.common[queue].arrives(t1_ns);
+        }
         let [t2, t3, t4, _] = stamps.middle();
         let queued = t2.unwrap_or_else(|| {
             let read = t3.or(t4);
@@ -194,6 +197,7 @@ impl Attribution {
                 own_queue_ns,
                 imbalance_ns,
             },
+            turn: self.requests_before + place,
             begin: Position::default(),
             behind_ns: 0,
             late: None,
@@ -255,11 +259,11 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        self.queues.in_order(w).came(request.place, id);
         if let Some(queue) = worker.queue {
             server.comes_to(queue, id, (at_ns, begin_ns));
         }
         let request = &server.requests[id];
+        self.queues.in_order(w).came(request.turn, id);
         if request.wanted {
             server.begin_trace(w, id);
         }
@@ -377,8 +381,8 @@ impl Attribution {
         };
         let server = &mut self.server;
         server.end_trace(w, id);
-        let place = server.requests[id].place;
-        if let Some(due) = self.queues.in_order(w).left(place) {
+        let turn = server.requests[id].turn;
+        if let Some(due) = self.queues.in_order(w).left(turn) {
             // in the order of arrival, the due request would have left now
             let behind_ns = server.behind_ns(w);
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
@@ -396,7 +400,7 @@ impl Attribution {
         worker.previous_t6_ns = at_ns;
         worker.outstanding -= 1;
         if let Some(queue) = worker.queue {
-            server.common[queue].open -= 1;
+            server.common[queue].leaves();
             if server.workers[w].outstanding > 0 {
                 server.workers[w].free = server.is_free(w, queue, at_ns);
             }

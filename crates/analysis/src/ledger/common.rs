@@ -20,7 +20,12 @@
 //! had no work before it, each nanosecond of it counts for more, in proportion, but for at most one: taking an
 //! interval away from one server of a queue (first come, first served) makes no request begin later by more than
 //! its length. (In the sorted list of the times at which servers are free, no entry moves by more, and the
-//! recursion of Kiefer and Wolfowitz never moves two lists further apart.) What is left is `unexplained`.
+//! recursion of Kiefer and Wolfowitz never moves two lists further apart.)
+//!
+//! Receive softirqs for later packets, within ρ, are not lost: they are work that is done early. But they keep one
+//! worker from what it serves while the others go on, so a request may wait for them that would not have met them in
+//! the ideal queue. What is left of H is charged to them (`softirq`), as far as they came in the services that it
+//! found or while it waited. What is left then is `unexplained`.
 //!
 //! With c = 1, the lost capacity is the history of the one worker, H is the lag and what was lost since, and the rule
 //! is that of a queue of its own.
@@ -40,7 +45,7 @@ use taillab_queueing::ideal::IdealQueue;
 
 use super::history::{CpuHistory, Position};
 use super::label::Label;
-use super::lengths::{Lengths, scaled};
+use super::lengths::Lengths;
 
 /// A queue that several workers share.
 pub(super) struct CommonQueue {
@@ -55,13 +60,17 @@ pub(super) struct CommonQueue {
     history: CpuHistory,
     /// The part of that which was lost by workers that had no request and could have taken one.
     lost_idle_ns: u64,
+    /// For how long the CPUs of its workers were in receive softirqs, within ρ.
+    received_ns: u64,
     ideal: IdealQueue,
     /// When the requests in the ideal queue leave.
     ideal_leaves_ns: VecDeque<u64>,
-    /// Requests between T2 and T6.
-    pub(super) open: usize,
-    /// Of these, the ones that no worker has begun.
+    /// Requests between T1 and T6.
+    open: usize,
+    /// Of these, the ones at the socket that no worker has begun.
     pub(super) waiting: usize,
+    /// How many have come to the socket.
+    turns: usize,
     /// When the last of these begins.
     pub(super) waits_until_ns: u64,
 }
@@ -79,46 +88,63 @@ impl CommonQueue {
             service_time,
             history: CpuHistory::default(),
             lost_idle_ns: 0,
+            received_ns: 0,
             ideal: IdealQueue::new(service_time, servers),
             ideal_leaves_ns: VecDeque::new(),
             open: 0,
             waiting: 0,
+            turns: 0,
             waits_until_ns: 0,
         }
     }
 
-    /// A request comes. What it may inherit: the workers have done `done_ns` of the work, t each, for those before
-    /// it. What the first one lost on its way here (`stack`), beyond ρ, the workers lost too, though this request
-    /// did not lose it in the queue.
+    /// A request arrives, and is not at its socket yet.
+    pub(super) fn arrives(&mut self, t1_ns: u64) {
+        if self.open == 0 {
+            self.history.clear();
+        }
+        self.open += 1;
+        let sojourn = self.ideal.sojourn(Nanos::new(t1_ns));
+        self.ideal_leaves_ns.push_back(t1_ns + sojourn.get());
+    }
+
+    /// A request is at the socket, and lost `held_up` on its way there, beyond what is usual. Returns what it may
+    /// inherit, and its place in the order at the socket.
     pub(super) fn comes(
         &mut self,
         at_ns: u64,
-        done_ns: u64,
-        stack: &[(Label, u64)],
-        receive_ns: u64,
-    ) -> CommonWait {
-        let lag_ns = self.lag_ns(at_ns, done_ns);
-        let sojourn = self.ideal.sojourn(Nanos::new(at_ns));
-        self.ideal_leaves_ns.push_back(at_ns + sojourn.get());
-        if self.open == 0 {
-            self.history.clear();
-            let mut work = receive_ns;
-            for &(label, ns) in stack {
-                let taken = ns.min(work);
-                work -= taken;
-                self.history.push(label, (ns - taken) * self.servers);
-            }
+        done: &Done,
+        held_up: impl Iterator<Item = (Label, u64)>,
+    ) -> (CommonWait, usize) {
+        let lag_ns = self.lag_ns(at_ns, done.work_ns);
+        // until then the workers could not have it
+        for (label, ns) in held_up {
+            self.history.push(label, ns);
         }
-        self.open += 1;
         self.waiting += 1;
+        self.turns += 1;
         let end = self.history.end().delay_ns;
-        CommonWait {
+        let wait = CommonWait {
             from: end.saturating_sub(lag_ns),
             to: end,
+            received_ns: done.received_ns,
+            received_before_ns: self.received_ns,
             wait_ns: 0,
             order_ns: 0,
             lost_idle_ns: self.lost_idle_ns,
-        }
+        };
+        (wait, self.turns)
+    }
+
+    /// A request is answered.
+    pub(super) const fn leaves(&mut self) {
+        self.open -= 1;
+    }
+
+    /// A CPU on which its workers are was in receive softirqs, within ρ.
+    #[inline]
+    pub(super) const fn receives(&mut self, length: u64) {
+        self.received_ns += length;
     }
 
     /// A CPU on which so many of its workers are, of which `lent` have no request, loses `length`.
@@ -148,9 +174,13 @@ impl CommonQueue {
         self.history.push(label, length);
     }
 
-    /// What it has lost, and the part of that which workers without a request have lost.
-    pub(super) const fn lost(&self) -> (u64, u64) {
-        (self.history.end().delay_ns, self.lost_idle_ns)
+    /// What it has lost until now.
+    pub(super) const fn lost(&self) -> Lost {
+        Lost {
+            all_ns: self.history.end().delay_ns,
+            idle_ns: self.lost_idle_ns,
+            received_ns: self.received_ns,
+        }
     }
 
     /// Adds to `lost`, by label, what a request inherits that waited for `wanted` nanoseconds longer than in the
@@ -183,6 +213,10 @@ pub(super) struct CommonWait {
     /// worker was free for it.
     from: u64,
     to: u64,
+    /// Receive softirqs within ρ in the services that it found and until its worker was free for it, and all of those
+    /// before it came.
+    pub(super) received_ns: u64,
+    received_before_ns: u64,
     /// How long that took.
     pub(super) wait_ns: u64,
     /// The part of that in which it was late, since its worker served later arrivals.
@@ -194,14 +228,15 @@ pub(super) struct CommonWait {
 impl CommonWait {
     /// Its worker was free for it at `since`.
     pub(super) const fn ends(&mut self, since: &Free, queued_ns: u64) {
-        self.to = since.lost_ns;
+        self.to = since.lost.all_ns;
+        self.received_ns += since.lost.received_ns - self.received_before_ns;
         self.wait_ns = since.at_ns - queued_ns;
     }
 
     /// Whether the wake-up for this request, which came at `queued_ns`, went to a worker that could not run until the
     /// worker that served it was woken.
     pub(super) const fn went_elsewhere(&self, woken: &Free, queued_ns: u64) -> bool {
-        let lost_ns = woken.lost_idle_ns.saturating_sub(self.lost_idle_ns);
+        let lost_ns = woken.lost.idle_ns.saturating_sub(self.lost_idle_ns);
         2 * lost_ns > woken.at_ns.saturating_sub(queued_ns) && woken.at_ns > queued_ns
     }
 }
@@ -216,7 +251,24 @@ pub(super) struct Free {
     pub(super) behind_ns: u64,
     /// The end of its trace.
     pub(super) traced: usize,
-    /// What its queue had lost, and what workers without a request had lost of that.
-    pub(super) lost_ns: u64,
-    pub(super) lost_idle_ns: u64,
+    /// What its queue had lost.
+    pub(super) lost: Lost,
+}
+
+/// What a queue has lost, in nanoseconds of a worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lost {
+    all_ns: u64,
+    /// The part of that which workers without a request have lost.
+    idle_ns: u64,
+    /// Receive softirqs within ρ, which are not lost.
+    received_ns: u64,
+}
+
+/// What the workers of a queue have done for the requests that they serve, t each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) work_ns: u64,
+    /// For how long they were interrupted by receive softirqs within ρ.
+    pub(super) received_ns: u64,
 }

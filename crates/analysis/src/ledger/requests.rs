@@ -42,7 +42,9 @@ pub(super) struct OpenRequest {
     pub(super) queued_ns: u64,
     pub(super) t6_ns: u64,
     pub(super) waits: Waits,
-    /// The end of its worker's history at T2.
+    /// Its place in the order in which it should leave.
+    pub(super) turn: usize,
+    /// The end of its worker's history at T2, or when its worker was free for it, in a queue that several share.
     pub(super) begin: Position,
     /// For how long its worker had waited behind others on its CPU until then.
     pub(super) behind_ns: u64,

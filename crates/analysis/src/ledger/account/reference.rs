@@ -5,6 +5,7 @@ use taillab_model::explanation::Cause;
 
 use super::{
     Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
+    unclear,
 };
 use crate::ledger::label::{Label, Labels, Who};
 use crate::ledger::lengths::{Lengths, take_ideal};
@@ -90,9 +91,7 @@ fn with_worker(
     let own = Who::Worker(served_by.worker.tid);
     let others = beside(served_by, labels, behind, imbalance);
     waits.extend(others.map(|(label, ns, _)| (label, ns)));
-    if left > inherited {
-        waits.push((fixed.unexplained, left - inherited));
-    }
+    waits.extend(unclear(request, left - inherited, fixed).map(|(label, ns, _)| (label, ns)));
     let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, own);
         waits.push((label, order));

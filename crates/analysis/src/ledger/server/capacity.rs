@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::ServerState;
-use crate::ledger::common::{CommonQueue, Free};
+use crate::ledger::common::{CommonQueue, Done, Free};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::Label;
 use crate::ledger::lengths::scaled;
@@ -42,25 +42,39 @@ impl ServerState {
     pub(in crate::ledger) fn comes_to(&mut self, queue: usize, id: RequestId, times: (u64, u64)) {
         let (at_ns, begin_ns) = times;
         self.settle_all(queue, at_ns);
-        let done_ns = self.done_ns(queue);
-        let (stack, receive_ns) = (&self.requests[id].stack, self.baseline.receive_ns);
-        let wait = self.common[queue].comes(at_ns, done_ns, stack, receive_ns);
-        self.requests[id].common = Some(wait);
+        let done = self.done(queue);
+        // the stack lists the latest first
+        let mut usual_ns = (2 * self.baseline.stack_ns).max(self.baseline.receive_ns);
+        let stack = self.requests[id].stack.iter();
+        let held_up = stack.map(|&(label, ns)| {
+            let usual = ns.min(usual_ns);
+            usual_ns -= usual;
+            (label, ns - usual)
+        });
+        let (wait, turn) = self.common[queue].comes(at_ns, &done, held_up);
+        let request = &mut self.requests[id];
+        (request.common, request.turn) = (Some(wait), turn);
         let waits_until_ns = &mut self.common[queue].waits_until_ns;
         *waits_until_ns = begin_ns.max(*waits_until_ns);
         self.lend(queue, at_ns);
     }
 
-    /// What the workers of a queue have done for the requests that they serve, t each, in nanoseconds.
-    fn done_ns(&self, queue: usize) -> u64 {
+    /// What the workers of a queue have done for the requests that they serve.
+    fn done(&self, queue: usize) -> Done {
         let service_ns = self.baseline.service_ns.max(1);
         let t = self.service_time.get();
-        let of = |w: &usize| {
-            let serving = self.workers[*w].serving?;
-            let used_ns = self.requests[serving].used_ns.min(service_ns);
-            Some(scaled(used_ns, t, service_ns))
-        };
-        self.common[queue].workers.iter().filter_map(of).sum()
+        let mut done = Done::default();
+        for &w in &self.common[queue].workers {
+            let worker = &self.workers[w];
+            if let Some(serving) = worker.serving {
+                let request = &self.requests[serving];
+                let used_ns = request.used_ns.min(service_ns);
+                done.work_ns += scaled(used_ns, t, service_ns);
+                let now = worker.history.end(&self.histories);
+                done.received_ns += now.since(request.begin).received_ns;
+            }
+        }
+        done
     }
 
     /// Requests wait in a queue: its workers that have none could take one. They are followed from now on, if
@@ -126,14 +140,12 @@ impl ServerState {
         self.settle_all(queue, at_ns);
         let behind_ns = self.behind_ns(w);
         let worker = &self.workers[w];
-        let (lost_ns, lost_idle_ns) = self.common[queue].lost();
         Free {
             at_ns,
             position: worker.history.end(&self.histories),
             behind_ns,
             traced: worker.trace.end(),
-            lost_ns,
-            lost_idle_ns,
+            lost: self.common[queue].lost(),
         }
     }
 

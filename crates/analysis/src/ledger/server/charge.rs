@@ -141,6 +141,9 @@ impl ServerState {
             return;
         }
         self.histories[k].received(work);
+        for capacity in &self.cpus[k].capacities {
+            self.common[capacity.queue].receives(work);
+        }
         self.note(k, Happened::Received, work);
         let segment = self.cpus[k].segment_at(from_ns);
         let (worked_ns, to_ns) = (from_ns + work, from_ns + length);
