@@ -305,25 +305,36 @@ impl Attribution {
     fn receive(&mut self, home: Option<usize>, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         let t1_ns = server.requests[id].t1_ns;
+        let usual_ns = 2 * server.baseline.stack_ns;
         let likely = home.into_iter().chain([self.last_receiver]);
-        let mut found = None;
+        let mut found: Option<(u64, usize)> = None;
         for k in likely.chain(0..server.cpus.len()) {
-            if k < server.cpus.len() {
-                server.advance(k, at_ns);
-                if receive::receives(&server.cpus[k]) {
-                    found = Some(k);
-                    break;
-                }
+            if k >= server.cpus.len() {
+                continue;
+            }
+            server.advance(k, at_ns);
+            if !receive::receives(&server.cpus[k]) {
+                continue;
+            }
+            let free_ns = match at_ns - t1_ns > usual_ns {
+                true => receive::free_ns(&server.cpus[k], t1_ns, at_ns),
+                false => 0,
+            };
+            if found.is_none_or(|(least_ns, _)| free_ns < least_ns) {
+                found = Some((free_ns, k));
+            }
+            if free_ns <= usual_ns {
+                break;
             }
         }
         let mut receiving = Receiving {
             labels: &mut server.ledger.labels,
-            usual_ns: 2 * server.baseline.stack_ns,
+            usual_ns,
             workers: &server.by_tid,
             pieces: &mut server.requests[id].stack,
         };
         match found {
-            Some(k) => {
+            Some((_, k)) => {
                 self.last_receiver = k;
                 receiving.split(&server.cpus[k], t1_ns, at_ns);
                 server.cpus[k].last_queued_ns = at_ns;

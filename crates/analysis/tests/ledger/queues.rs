@@ -87,11 +87,12 @@ fn shares(crew: &Crew, cause: Cause) -> Shares {
     }
 }
 
-/// What the disturbance cost is charged to it, and at most a twentieth of that, or of the excess, to nobody or to
-/// another cause. (More than what it cost, as far as it saves something: workers that are always busy are not woken.)
-fn assert_explained(cause: Cause, crews: &[Crew]) {
-    let all: Vec<Shares> = crews.iter().map(|crew| shares(crew, cause)).collect();
-    for (crew, found) in crews.iter().zip(&all) {
+/// What the disturbance cost is charged to it. At most a twentieth of the excess is nobody's, and at most a twentieth
+/// of what it cost, and `more` of it for receive softirqs, goes to another cause. (More than what it cost, as far as it
+/// saves something: workers that are always busy are not woken.)
+fn assert_explained(cause: Cause, crews: &[Crew], more: f64) {
+    for crew in crews {
+        let found = shares(crew, cause);
         let (workers, cpus) = (crew.workers, crew.cpus);
         let of = if crew.shared {
             "one queue"
@@ -102,19 +103,27 @@ fn assert_explained(cause: Cause, crews: &[Crew]) {
             "{cause:?}, {workers} workers on {cpus} CPUs, {of}: unexplained {:.4}, right {:.3}, {:.3?}",
             found.unexplained, found.right, found.others
         );
-    }
-    for (crew, found) in crews.iter().zip(&all) {
         assert!(found.unexplained <= 0.05, "{crew:?}: {found:?}");
-        assert!((0.9..1.15).contains(&found.right), "{crew:?}: {found:?}");
-        let most = found.others.iter().map(|other| other.1).fold(0.0, f64::max);
-        assert!(most <= 0.05, "{crew:?}: {found:?}");
+        assert!(found.right > 0.9, "{crew:?}: {found:?}");
+        for &(other, share) in &found.others {
+            let most = match other {
+                Cause::Softirq => 0.05 + more,
+                _ => 0.05,
+            };
+            assert!(share <= most, "{crew:?}: {found:?}");
+            let is_saved = matches!(
+                other,
+                Cause::Wakeup | Cause::Softirq | Cause::Imbalance | Cause::StackRx
+            );
+            assert!(share > -0.05 || is_saved, "{crew:?}: {found:?}");
+        }
     }
 }
 
 /// One queue, on so many CPUs with a worker each.
 fn shared(cpus: usize) -> Crew {
     Crew {
-        requests: 20_000 * cpus,
+        requests: 16_000 * cpus,
         workers: cpus,
         cpus,
         disturbances: vec![BURSTS],
@@ -124,7 +133,7 @@ fn shared(cpus: usize) -> Crew {
 
 #[test]
 fn a_burst_is_charged_also_to_those_whom_other_workers_serve_later() {
-    assert_explained(Cause::Background, &[1, 2, 4, 8].map(shared));
+    assert_explained(Cause::Background, &[1, 2, 4, 8].map(shared), 0.0);
 }
 
 #[test]
@@ -133,7 +142,7 @@ fn a_burst_delays_only_the_queue_of_its_worker() {
         shared: false,
         ..shared(cpus)
     };
-    assert_explained(Cause::Background, &[2, 4].map(own));
+    assert_explained(Cause::Background, &[2, 4].map(own), 0.0);
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn two_workers_on_one_cpu_share_its_bursts() {
         shared: is_shared,
         ..shared(1)
     };
-    assert_explained(Cause::Background, &[true, false].map(crew));
+    assert_explained(Cause::Background, &[true, false].map(crew), 0.0);
 }
 
 #[test]
@@ -152,7 +161,8 @@ fn interrupts_on_one_cpu_are_charged_to_the_whole_queue() {
         disturbances: vec![(What::Interrupt, 2_000_000, 120_000)],
         ..shared(cpus)
     };
-    assert_explained(Cause::Irq, &[2, 4, 8].map(crew));
+    // what an interrupt held up is received all at once
+    assert_explained(Cause::Irq, &[2, 4, 8].map(crew), 0.07);
 }
 
 #[test]
@@ -162,7 +172,7 @@ fn a_slow_request_delays_the_whole_queue() {
         slow: Some((500, 1_000_000)),
         ..shared(cpus)
     };
-    assert_explained(Cause::SlowService, &[2, 4, 8].map(crew));
+    assert_explained(Cause::SlowService, &[2, 4, 8].map(crew), 0.0);
 }
 
 fn forecast(crew: &Crew, traffic: &Traffic) -> Predicted {
@@ -193,7 +203,6 @@ fn without_bursts_a_shared_queue_is_as_it_then_is() {
         let calm = sojourns(&crew.without_disturbances().run().truth);
         let predicted = forecast(&crew, &traffic);
         let fit = predicted.model_fit.as_ref().unwrap();
-        println!("{} workers: {fit:?}", crew.workers);
         assert!(fit.good, "{fit:?}");
         assert_eq!(
             fit.model.contains("one queue for all"),
@@ -206,52 +215,11 @@ fn without_bursts_a_shared_queue_is_as_it_then_is() {
         assert!(points.len() >= 2, "{points:?}");
         for point in points {
             let ratio = point.predicted_ns.get() as f64 / at(&calm, point.q);
-            println!("p{}: {ratio:.3}", 100.0 * point.q);
             assert!(
                 (0.9..1.1).contains(&ratio),
                 "p{}: {ratio} {crew:?}",
                 100.0 * point.q
             );
-        }
-    }
-}
-
-#[test]
-fn temporary() {
-    for (what, cause, every, length) in [
-        (What::Interrupt, Cause::Irq, 2_000_000, 200_000),
-        (What::Interrupt, Cause::Irq, 400_000, 50_000),
-        (What::Thread, Cause::Background, 120_000_000, 8_000_000),
-        (What::Thread, Cause::Background, 5_000_000, 500_000),
-    ] {
-        for (service, utilization) in [
-            (80_000, 0.55),
-            (80_000, 0.75),
-            (12_000, 0.55),
-            (12_000, 0.75),
-        ] {
-            for (workers, cpus, is_shared) in [
-                (1, 1, true),
-                (2, 2, true),
-                (4, 4, true),
-                (4, 2, true),
-                (2, 2, false),
-            ] {
-                let crew = Crew {
-                    service,
-                    utilization,
-                    disturbances: vec![(what, every, length)],
-                    workers,
-                    cpus,
-                    shared: is_shared,
-                    ..shared(2)
-                };
-                let found = shares(&crew, cause);
-                println!(
-                    "{cause:?} {every} {length} t {service} {utilization} {workers}/{cpus} {is_shared}: {:.3} {:.3} {:.3?}",
-                    found.unexplained, found.right, found.others
-                );
-            }
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::num::NonZeroU32;
 
+use taillab_model::explanation::Cause;
+
 use super::ServerState;
 use crate::ledger::common::{CommonQueue, Done, Free};
 use crate::ledger::events::RequestId;
-use crate::ledger::label::Label;
+use crate::ledger::label::{Label, Who};
 use crate::ledger::lengths::scaled;
-use crate::timeline::WorkerState;
+use crate::timeline::{NET_RX, WorkerState};
 
 impl ServerState {
     /// Worker `w` belongs to the queue with this number in [`SharedQueues`](crate::ledger::SharedQueues), if it
@@ -46,10 +48,14 @@ impl ServerState {
         // the stack lists the latest first
         let mut usual_ns = (2 * self.baseline.stack_ns).max(self.baseline.receive_ns);
         let stack = self.requests[id].stack.iter();
-        let held_up = stack.map(|&(label, ns)| {
+        let labels = &self.ledger.labels;
+        let held_up = stack.filter_map(|&(label, ns)| {
             let usual = ns.min(usual_ns);
             usual_ns -= usual;
-            (label, ns - usual)
+            // receiving the packets before it is work that is done early
+            let received = Who::Softirq(NET_RX) == labels.who(label);
+            let is_work = received || labels.cause(label) == Cause::StackRx;
+            (!is_work).then_some((label, ns - usual))
         });
         let (wait, turn) = self.common[queue].comes(at_ns, &done, held_up);
         let request = &mut self.requests[id];
@@ -96,6 +102,7 @@ impl ServerState {
                 worker.lent = true;
                 worker.busy_period = worker.busy_period.wrapping_add(1);
                 worker.history.forget();
+                self.workers[w].own = self.label(Cause::Wakeup, Who::Nobody);
                 self.enter_state(w, at_ns);
             }
         }

@@ -201,6 +201,7 @@ impl ServerState {
         if let WorkerState::Woken { .. } = worker.state
             && until_ns < u64::MAX
             && cpu.waiting == 1
+            && (!worker.lent || worker.state_since_ns == at_ns)
         {
             cpu.on_its_way_until_ns = on_its_way_until(cpu.ahead(line), wait);
             cpu.on_its_way_of = w;
