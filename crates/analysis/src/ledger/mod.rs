@@ -116,7 +116,8 @@
 //! account needs the sums by label between them. Their cost is the logarithm of the number of events in
 //! between, times the number of labels. So a request costs about the same whether it finds no request
 //! before it or sixteen thousand. Only the slowest requests are described piece by piece, from a trace
-//! of their worker.
+//! of their worker. A request of a queue that c workers share takes time in proportion to c, since all of them
+//! are brought up to the present when it comes and when a worker is free for it.
 //!
 //! # Files
 //!

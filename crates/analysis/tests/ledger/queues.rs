@@ -158,6 +158,7 @@ fn two_workers_on_one_cpu_share_its_bursts() {
 #[test]
 fn interrupts_on_one_cpu_are_charged_to_the_whole_queue() {
     let crew = |cpus| Crew {
+        requests: 8_000 * cpus,
         disturbances: vec![(What::Interrupt, 2_000_000, 120_000)],
         ..shared(cpus)
     };
@@ -168,11 +169,40 @@ fn interrupts_on_one_cpu_are_charged_to_the_whole_queue() {
 #[test]
 fn a_slow_request_delays_the_whole_queue() {
     let crew = |cpus| Crew {
+        requests: 8_000 * cpus,
         disturbances: Vec::new(),
         slow: Some((500, 1_000_000)),
         ..shared(cpus)
     };
     assert_explained(Cause::SlowService, &[2, 4, 8].map(crew), 0.0);
+}
+
+/// A server as the benchmark of causes has it: the middle service has met a packet. With t divided as its busy periods
+/// show it, all that interrupts cost is theirs; by the median service, a part would be the softirqs'.
+#[test]
+fn what_a_service_meets_hides_no_part_of_the_cost() {
+    for utilization in [0.55, 0.75] {
+        let crew = Crew {
+            requests: 8_000,
+            utilization,
+            service: 300_000,
+            disturbances: vec![(What::Interrupt, 400_000, 50_000)],
+            ..shared(1)
+        };
+        let found = shares(&crew, Cause::Irq);
+        assert!((0.97..1.05).contains(&found.right), "{found:?}");
+        let traffic = crew.run();
+        let charged = |options| {
+            let found = explained_in(&crew.context(), options, &traffic.events);
+            found.charged.causes[&Cause::Softirq]
+        };
+        let by_median = AnalysisOptions {
+            busy_periods: None,
+            ..options(&crew)
+        };
+        let (recorded, median) = (charged(options(&crew)), charged(by_median));
+        assert!(median > 3 * recorded, "{median} and {recorded}");
+    }
 }
 
 fn forecast(crew: &Crew, traffic: &Traffic) -> Predicted {
@@ -198,7 +228,7 @@ fn without_bursts_a_shared_queue_is_as_it_then_is() {
         shared: false,
         ..shared(2)
     };
-    for crew in [shared(2), shared(4), shared(8), own] {
+    for crew in [shared(2), shared(4), own] {
         let traffic = crew.run();
         let calm = sojourns(&crew.without_disturbances().run().truth);
         let predicted = forecast(&crew, &traffic);
