@@ -27,7 +27,7 @@ PART = sys.argv[2] if len(sys.argv) > 2 else ""
 LIMIT_S = 90
 DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/verdict.md")
 COMMANDS = ("run", "trace", "explain", "compare", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "tune plan", "tune apply",
-            "doctor", "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
+            "doctor", "reproduce", "reproduce list", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
 # shorter durations, and other places, that are enough to see that a line works
 SHORTER = [
     (r"-d \d+m?s", "-d 1s"), (r"\b\d+s@(\d+),\d+s@(\d+)", r"1s@\1,1s@\2"), (r"-n \d+M", "-n 1M"), (r"--pairs \d+", "--pairs 5"),

@@ -6,6 +6,7 @@
 //! [`simulation::Simulation`] specifies a queue with random arrivals, and [`run::Outcome`] is its result.
 //! [`trace`] simulates a queue with recorded arrivals, and [`paper`] has the figures of the papers.
 
+pub mod closed_loop;
 pub mod error;
 pub mod fork_join;
 pub mod histogram;

@@ -2,11 +2,15 @@
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use taillab_console::args::{Count, Output, count};
+use taillab_console::args::{Count, Output, count, wrapped};
 use taillab_experiment::args::TraceFileArgs;
 use taillab_host::CpuSet;
+use taillab_simulator::paper::Figure;
+
+use crate::declared;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
@@ -22,7 +26,11 @@ pub struct ReproduceArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Paper {
-    /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): figures 1 to 4, queueing theory
+    /// Every figure, table and claim of the papers: what this machine can show of it, how, and how long it takes
+    #[command(display_order = 0)]
+    List(ListArgs),
+    /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): queueing theory, and questions that it left open
+    #[command(display_order = 0)]
     Tales(TalesArgs),
     // the place of a paper in between is that of an instrument (`budget`)
     /// Deconstructing the Tail at Scale Effect (Sriraman et al. 2016): figures 4 to 12, round trips
@@ -30,14 +38,31 @@ pub enum Paper {
     Deconstructing(DeconstructingArgs),
 }
 
-/// Figures 1 to 4 of Tales of the Tail.
+/// Every figure, table and claim of the papers, and what this machine can show of it.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(
+    after_help = "It says whether each runs here, is only a model, or needs more CPUs, other hardware or a program, and \
+    what stands in for that.\n\nExit codes:\n  0    everything went well\n  1    something failed"
+)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub common: Output,
+}
+
+fn tales_help() -> String {
+    let names = FigureName::known().map_or_else(|_| String::new(), |names| names.join(", "));
+    format!("Figures: {}\n\n{EXIT_CODES}", wrapped(&names, 9))
+}
+
+/// Figures of Tales of the Tail that are simulated.
 ///
-/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks the
-/// paper's statements about them. It says where the paper's text disagrees with exact theory.
+/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks what the
+/// paper says about them. It says where the paper's text disagrees with exact theory. Figures 1 to 4 are the
+/// paper's section 2; the others are the ideal of figure 7, and what slides and a thread about the paper ask.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = tales_help())]
 pub struct TalesArgs {
-    /// The figures
+    /// The figures, or all
     #[arg(value_name = "FIGURE", required = true)]
     pub figures: Vec<FigureName>,
     /// Requests for each curve, e.g. 20M or 1e9
@@ -59,18 +84,46 @@ pub struct TalesArgs {
     pub common: Output,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A figure by its name, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FigureName {
-    /// Arrival processes
-    Fig1,
-    /// Utilisation
-    Fig2,
-    /// Workers on one queue
-    Fig3,
-    /// Queueing disciplines
-    Fig4,
-    /// All four
+    /// All of them.
     All,
+    /// This one.
+    One(String),
+}
+
+impl FigureName {
+    /// The names that there are.
+    fn known() -> Result<Vec<String>, String> {
+        let declared = declared::all().map_err(|failure| failure.message)?;
+        let declared = declared
+            .into_iter()
+            .filter_map(|file| Some(file.figure?.name));
+        let theory = Figure::ALL.iter().map(Figure::to_string);
+        Ok(theory.chain(declared).chain(["all".to_owned()]).collect())
+    }
+
+    /// Whether it names this figure.
+    pub fn names(&self, figure: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(name) => name == figure,
+        }
+    }
+}
+
+impl FromStr for FigureName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::known()?;
+        match text {
+            "all" => Ok(Self::All),
+            _ if known.iter().any(|name| name == text) => Ok(Self::One(text.to_owned())),
+            _ => Err(format!("it is none of {}", known.join(", "))),
+        }
+    }
 }
 
 /// Figures 4 to 12 of Deconstructing the Tail at Scale Effect.

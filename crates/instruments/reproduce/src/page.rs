@@ -31,6 +31,9 @@ fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
         &chart.title,
         |page| {
             figure::put(page, &chart);
+            if let Some(quantiles) = shown.quantiles_table() {
+                quantiles.put(page);
+            }
             shown.claims_table().put(page);
             if let Some(note) = &shown.note {
                 paragraph(page, "explain", note);

@@ -32,6 +32,10 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
 }
 
 fn claims(page: &mut Page, figure: &ReproducedFigure) {
+    if let Some(quantiles) = figure.quantiles_table() {
+        page.line("");
+        page.table(&quantiles);
+    }
     page.line("");
     page.table(&figure.claims_table());
     if let Some(note) = &figure.note {

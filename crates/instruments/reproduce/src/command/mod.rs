@@ -2,6 +2,8 @@
 //! papers that they reproduce as a whole.)
 
 mod deconstructing;
+mod list;
+mod simulated;
 mod tales;
 
 use taillab_console::args::Output;
@@ -20,6 +22,7 @@ use crate::{page, terminal};
 /// Reproduces a paper.
 pub fn run(paper: Paper) -> Result<Exit, Failure> {
     match paper {
+        Paper::List(args) => list::run(args),
         Paper::Tales(args) => tales::run(args),
         Paper::Deconstructing(args) => deconstructing::run(args),
     }
@@ -93,6 +96,8 @@ fn judged<M>(
             Expected::Above(bound) => format!("above {}", write(bound)),
         },
         ours,
+        lo: None,
+        hi: None,
         unit,
         verdict: match ours.map(|ours| claim.judge(ours)) {
             Some(paper::ClaimVerdict::Agrees) => Verdict::Agrees,
@@ -101,5 +106,6 @@ fn judged<M>(
             None => missing,
         },
         explanation: claim.known_disagreement.map(str::to_owned),
+        why: None,
     }
 }

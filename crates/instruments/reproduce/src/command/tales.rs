@@ -1,4 +1,4 @@
-//! Figures 1 to 4 of *Tales of the Tail*.
+//! Figures of *Tales of the Tail* that are simulated: 1 to 4, and those of files.
 
 use std::num::NonZeroU32;
 
@@ -18,10 +18,20 @@ use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
-use crate::args::{FigureName, TalesArgs};
+use super::simulated::{self, Effort};
+use crate::args::TalesArgs;
+use crate::declared::{self, DeclaredFigure};
 use crate::result::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 
-const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
+const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014)";
+
+/// What is reproduced as one pair of axes.
+enum Item {
+    /// A figure of queueing theory.
+    Theory(Figure),
+    /// The panel of a file's figure.
+    Panel(DeclaredFigure, usize),
+}
 
 /// Simulates the figures, writes and prints them.
 pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
@@ -29,9 +39,10 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let wanted = figures(&args.figures);
+    let wanted = wanted(&args)?;
+    let has_trace = |item: &Item| matches!(item, Item::Theory(Figure::Fig1));
     let trace = match &args.recorded.trace {
-        Some(path) if wanted.contains(&Figure::Fig1) => {
+        Some(path) if wanted.iter().any(has_trace) => {
             Some(TraceFile::open(args.recorded.options(path))?)
         }
         Some(_) => {
@@ -46,7 +57,19 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         wanted,
         (dir, args.common),
         &interrupt,
-        |figure| reproduce(figure, &args, trace.as_ref(), &interrupt),
+        |item| match item {
+            Item::Theory(figure) => reproduce(figure, &args, trace.as_ref(), &interrupt),
+            Item::Panel(figure, panel) => {
+                let effort = Effort {
+                    requests: args.requests.0,
+                    seed: args.seed,
+                    threads: args.threads,
+                    quiet: args.common.quiet,
+                    interrupt: &interrupt,
+                };
+                simulated::reproduce(&figure, &figure.panels[panel], effort)
+            }
+        },
     )?;
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,
@@ -55,18 +78,19 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// Each figure once, in the paper's order.
-fn figures(names: &[FigureName]) -> Vec<Figure> {
-    let named = |figure: &Figure| {
-        let name = match figure {
-            Figure::Fig1 => FigureName::Fig1,
-            Figure::Fig2 => FigureName::Fig2,
-            Figure::Fig3 => FigureName::Fig3,
-            Figure::Fig4 => FigureName::Fig4,
-        };
-        names.contains(&name) || names.contains(&FigureName::All)
-    };
-    Figure::ALL.into_iter().filter(named).collect()
+/// Each figure once: those of theory in the paper's order, then those of files.
+fn wanted(args: &TalesArgs) -> Result<Vec<Item>, Failure> {
+    let is_wanted = |name: &str| args.figures.iter().any(|figure| figure.names(name));
+    let theory = Figure::ALL.into_iter();
+    let theory = theory.filter(|figure| is_wanted(&figure.to_string()));
+    let mut items: Vec<Item> = theory.map(Item::Theory).collect();
+    for figure in declared::all()?.into_iter().filter_map(|file| file.figure) {
+        if is_wanted(&figure.name) {
+            let panels = 0..figure.panels.len();
+            items.extend(panels.map(|panel| Item::Panel(figure.clone(), panel)));
+        }
+    }
+    Ok(items)
 }
 
 /// One figure, and whether it was interrupted.
@@ -135,6 +159,8 @@ fn reproduce(
         claims,
         note: specification.note.map(str::to_owned),
         axes: (Axis::Latency, Axis::Slower),
+        drawn: Vec::new(),
+        tabulated: false,
     };
     Ok((reproduced, partial))
 }

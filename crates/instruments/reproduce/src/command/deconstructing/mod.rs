@@ -104,6 +104,8 @@ fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedF
             true => (Axis::Number, Axis::Latency),
             false => (Axis::Latency, Axis::Slower),
         },
+        drawn: Vec::new(),
+        tabulated: false,
     }
 }
 

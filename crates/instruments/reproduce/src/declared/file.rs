@@ -1,0 +1,390 @@
+//! A file of `figures`: rows of the list, and perhaps a figure with its configurations and statements.
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::service::Service;
+use taillab_simulator::paper::SERVICE_TIME;
+
+use super::region::Region;
+use super::status::Hardware;
+
+/// The papers, in the order of the list.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum PaperName {
+    /// Tales of the Tail.
+    Tales,
+    /// Deconstructing the Tail at Scale Effect.
+    Deconstructing,
+    /// Where Has My Time Gone?
+    TimeGone,
+    /// Slides about Tales of the Tail, and a thread by one of its authors.
+    Slides,
+}
+
+impl PaperName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Tales,
+        Self::Deconstructing,
+        Self::TimeGone,
+        Self::Slides,
+    ];
+
+    /// What a person reads in a narrow column.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Tales => "Tales of the Tail",
+            Self::Deconstructing => "Deconstructing the Tail",
+            Self::TimeGone => "Where Has My Time Gone?",
+            Self::Slides => "slides and thread",
+        }
+    }
+}
+
+/// A file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Declared {
+    /// The paper that it is about.
+    pub paper: PaperName,
+    /// Its rows in the list.
+    #[serde(rename = "row")]
+    pub rows: Vec<DeclaredRow>,
+    /// What is simulated or measured for it, and what the paper says about that.
+    #[serde(default)]
+    pub figure: Option<DeclaredFigure>,
+}
+
+/// A row of the list.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredRow {
+    /// The figure, table or claim: `fig5`.
+    pub figure: String,
+    /// What it shows.
+    pub what: String,
+    /// The command that shows it here.
+    pub command: String,
+    /// About how long that takes, in seconds, on two CPUs.
+    pub seconds: u32,
+    /// It is a model, which is simulated.
+    #[serde(default)]
+    pub simulated: bool,
+    /// CPUs that it needs to be as in the paper.
+    #[serde(default)]
+    pub cpus: usize,
+    /// Programs that must be installed.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    /// Hardware that it needs to be as in the paper.
+    #[serde(default)]
+    pub hardware: Option<Hardware>,
+    /// What the command measures where that is missing.
+    #[serde(default)]
+    pub substitute: Option<String>,
+}
+
+/// A figure that is simulated or measured by its file alone.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredFigure {
+    /// Its name on the command line: `fig7-ideal`.
+    pub name: String,
+    /// Its title and, after a colon, what all of it has in common.
+    pub title: String,
+    /// How it differs from the paper's.
+    #[serde(default)]
+    pub note: Option<String>,
+    /// Pairs of axes, each with its curves.
+    #[serde(rename = "panel")]
+    pub panels: Vec<Panel>,
+    /// What the paper says about them.
+    #[serde(rename = "statement")]
+    pub statements: Vec<Statement>,
+}
+
+/// A pair of axes with its curves.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Panel {
+    /// Its name, if there are several.
+    #[serde(default)]
+    pub name: String,
+    /// Its title, if there are several.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// What the horizontal axis is, where it is not the latency.
+    #[serde(default)]
+    pub along: Option<Along>,
+    /// The curves.
+    #[serde(rename = "configuration")]
+    pub configurations: Vec<Configuration>,
+}
+
+/// What changes from one configuration of a panel to the next, where quantiles are drawn over that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Along {
+    /// The utilisation.
+    Utilization,
+}
+
+/// A curve.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Configuration {
+    /// Its name in the legend and in statements.
+    pub name: String,
+    /// Where its latencies come from.
+    #[serde(flatten)]
+    pub source: Source,
+}
+
+/// Where the latencies of a configuration come from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A simulated queue.
+    Queue(Queue),
+    /// Simulated requests that wait for several servers.
+    FanOut(FanOut),
+    /// Simulated clients that wait for their answers.
+    Closed(ClosedClients),
+}
+
+/// A queue with random arrivals.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// How requests arrive.
+    #[serde(default = "poisson", deserialize_with = "parsed")]
+    pub arrivals: ArrivalProcess,
+    /// Their service times.
+    #[serde(default = "usual_service", deserialize_with = "parsed")]
+    pub service: Service,
+    /// The workers.
+    #[serde(default = "one")]
+    pub workers: NonZeroU32,
+    /// The utilisation.
+    pub utilization: f64,
+    /// The discipline.
+    #[serde(default = "fifo", deserialize_with = "parsed")]
+    pub discipline: Discipline,
+}
+
+/// Requests with a part for each of several servers, which all get it at the same time.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FanOut {
+    /// The servers.
+    pub parts: NonZeroU32,
+    /// The utilisation of each.
+    pub utilization: f64,
+    /// The service times of parts.
+    #[serde(default = "usual_service", deserialize_with = "parsed")]
+    pub service: Service,
+}
+
+/// Clients that wait for their answer, think, and send again.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClosedClients {
+    /// How many there are.
+    pub clients: NonZeroU32,
+    /// The utilisation of the worker, from which follows how long they think.
+    pub utilization: f64,
+    /// The service times.
+    #[serde(default = "usual_service", deserialize_with = "parsed")]
+    pub service: Service,
+}
+
+/// A statement of the paper: a ratio of quantiles, and where it agrees.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    /// The panel that it is about; all of them if it names none.
+    #[serde(default)]
+    pub panel: Option<String>,
+    /// The statement, in our words.
+    pub says: String,
+    /// Where it is.
+    #[serde(rename = "where")]
+    pub source: String,
+    /// The paper's value.
+    pub paper: String,
+    /// The configuration whose quantile is divided.
+    pub of: String,
+    /// The configuration by whose quantile it is divided.
+    pub to: String,
+    /// The quantile of both.
+    #[serde(deserialize_with = "quantile")]
+    pub at: f64,
+    /// The quantile of the second, where it is another one.
+    #[serde(default, deserialize_with = "some_quantile")]
+    pub to_at: Option<f64>,
+    /// The ratios that agree.
+    pub agrees: Region,
+    /// Why ours may differ, shown where it does.
+    #[serde(default)]
+    pub explanation: Option<String>,
+}
+
+const fn poisson() -> ArrivalProcess {
+    ArrivalProcess::Poisson
+}
+
+const fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+const fn fifo() -> Discipline {
+    Discipline::Fifo
+}
+
+fn usual_service() -> Service {
+    Service::deterministic(SERVICE_TIME)
+}
+
+/// What is written as text.
+fn parsed<'de, D: Deserializer<'de>, T: std::str::FromStr<Err: std::fmt::Display>>(
+    from: D,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+/// A quantile as `p99.9`.
+fn quantile<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let text = String::deserialize(from)?;
+    let percent = text
+        .strip_prefix('p')
+        .and_then(|text| text.parse::<f64>().ok());
+    // 99.9 / 100 differs from 0.999 in the last bit
+    let q = percent.map(|percent| (percent * 1e9).round() / 1e11);
+    q.filter(|q| crate::judge::QUANTILES.contains(q))
+        .ok_or_else(|| {
+            serde::de::Error::custom(format!("`{text}` is none of p50, p90, p99, p99.9"))
+        })
+}
+
+fn some_quantile<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    quantile(from).map(Some)
+}
+
+impl Panel {
+    /// The place of the configuration with this name.
+    pub fn place(&self, name: &str) -> Option<usize> {
+        let mut configurations = self.configurations.iter();
+        configurations.position(|configuration| configuration.name == name)
+    }
+}
+
+impl Statement {
+    /// Whether it is about this panel.
+    pub fn is_about(&self, panel: &Panel) -> bool {
+        self.panel.as_ref().is_none_or(|name| *name == panel.name)
+    }
+
+    /// The quantile of the second configuration.
+    pub fn second_at(&self) -> f64 {
+        self.to_at.unwrap_or(self.at)
+    }
+}
+
+impl Declared {
+    /// Reads a file, and checks that its statements are about configurations that are there.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let declared: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let Some(figure) = &declared.figure else {
+            return Ok(declared);
+        };
+        for statement in &figure.statements {
+            let mut about = figure
+                .panels
+                .iter()
+                .filter(|panel| statement.is_about(panel))
+                .peekable();
+            if about.peek().is_none() {
+                return Err(format!("`{}` is about no panel", statement.says));
+            }
+            for panel in about {
+                let lacks = |name: &&String| panel.place(name).is_none();
+                if let Some(name) = [&statement.of, &statement.to].into_iter().find(lacks) {
+                    return Err(format!(
+                        "`{}`: there is no configuration `{name}`",
+                        statement.says
+                    ));
+                }
+            }
+        }
+        Ok(declared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        paper = "slides"
+        [[row]]
+        figure = "x"
+        what = "w"
+        command = "taillab reproduce tales x"
+        simulated = true
+        seconds = 1
+        [figure]
+        name = "x"
+        title = "t"
+        [[figure.panel]]
+        [[figure.panel.configuration]]
+        name = "one"
+        queue = { utilization = 0.5, discipline = "ps" }
+        [[figure.panel.configuration]]
+        name = "two"
+        closed = { clients = 3, utilization = 0.5, service = "exponential:1ms" }
+        [[figure.statement]]
+        says = "s"
+        where = "section 1"
+        paper = "1"
+        of = "one"
+        to = "two"
+        at = "p99.9"
+        agrees = "above 1"
+    "#;
+
+    #[test]
+    fn a_file_is_read_with_its_defaults() {
+        let figure = Declared::read(GOOD).unwrap().figure.unwrap();
+        let configurations = &figure.panels[0].configurations;
+        let Source::Queue(queue) = &configurations[0].source else {
+            panic!("{configurations:?}");
+        };
+        assert_eq!(queue.discipline, Discipline::ProcessorSharing);
+        assert_eq!((queue.workers.get(), &queue.service), (1, &usual_service()));
+        assert!(matches!(configurations[1].source, Source::Closed(_)));
+        let statement = &figure.statements[0];
+        assert_eq!((statement.at, statement.second_at()), (0.999, 0.999));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |from: &str, to: &str| Declared::read(&GOOD.replace(from, to)).unwrap_err();
+        assert!(wrong("of = \"one\"", "of = \"three\"").contains("three"));
+        assert!(wrong("p99.9", "p98").contains("p98"));
+        assert!(wrong("\"ps\"", "\"sp\"").contains("sp"));
+        assert!(wrong("above 1", "more").contains("more"));
+        assert!(wrong("says = ", "panel = \"p\"\nsays = ").contains("about no panel"));
+        assert!(wrong("what = ", "wat = ").contains("wat"));
+        assert!(wrong("queue = ", "cue = ").contains("configuration"));
+    }
+}

@@ -1,0 +1,338 @@
+//! Judges a statement from blocks: for each configuration, what its block of each round showed.
+//!
+//! In a round, every configuration has one block, in an order drawn at random, so that a drift of the machine is common to the
+//! blocks of a round and cancels in their ratio. A simulated round has the same seed for all configurations. Pure.
+
+use taillab_analysis::median::median;
+use taillab_analysis::paired::Pairs;
+use taillab_model::Nanos;
+
+use crate::declared::Region;
+
+/// The quantiles that statements can name.
+pub const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// What one block showed: the latency at each of [`QUANTILES`], in nanoseconds, `None` where it has too few requests.
+pub type BlockQuantiles = [Option<f64>; QUANTILES.len()];
+
+/// The blocks of a configuration, one for each round; `None` where there is none.
+#[derive(Clone, Debug, Default)]
+pub struct RoundBlocks {
+    quantiles: Vec<Option<BlockQuantiles>>,
+    latencies: Vec<Vec<Nanos>>,
+}
+
+impl RoundBlocks {
+    /// Adds the block of the next round.
+    pub fn push(&mut self, quantiles: BlockQuantiles) {
+        self.quantiles.push(Some(quantiles));
+        self.latencies.push(Vec::new());
+    }
+
+    /// Adds a measured block, with all of its latencies.
+    pub fn push_measured(&mut self, latencies: Vec<Nanos>) {
+        let mut sorted = latencies.clone();
+        sorted.sort_unstable();
+        self.quantiles
+            .push(Some(QUANTILES.map(|q| supported(&sorted, q))));
+        self.latencies.push(latencies);
+    }
+
+    /// Says that the next round has no block.
+    pub fn push_none(&mut self) {
+        self.quantiles.push(None);
+        self.latencies.push(Vec::new());
+    }
+
+    /// The number of rounds that have a block.
+    pub fn count(&self) -> usize {
+        self.quantiles.iter().flatten().count()
+    }
+
+    /// The latencies of all measured blocks, in no order.
+    pub fn all(&self) -> impl Iterator<Item = Nanos> + '_ {
+        self.latencies.iter().flatten().copied()
+    }
+
+    /// The quantile of a round's block.
+    fn at(&self, round: usize, q: f64) -> Option<f64> {
+        let place = QUANTILES.iter().position(|known| *known == q)?;
+        (*self.quantiles.get(round)?)?[place].filter(|value| *value > 0.0)
+    }
+}
+
+/// A quantile of sorted latencies in nanoseconds, where ten requests or more are beyond it.
+fn supported(sorted: &[Nanos], q: f64) -> Option<f64> {
+    /// As in [`Pairs::by_pair`].
+    const FEWEST_BEYOND: f64 = 10.0;
+    let n = sorted.len() as f64;
+    let place = ((q * n).ceil() as usize).max(1) - 1;
+    let value = sorted.get(place)?.get() as f64;
+    ((1.0 - q) * n >= FEWEST_BEYOND - 1e-6).then_some(value)
+}
+
+/// What a ratio rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// The quantiles over all blocks together.
+    AllBlocks,
+    /// The median of the ratios of the rounds.
+    TypicalRound,
+}
+
+/// A ratio of quantiles with its interval of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FoundRatio {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub lo: f64,
+    /// Upper end of the interval.
+    pub hi: f64,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+/// Whether a statement agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// All of the interval is where the statement says.
+    Agrees,
+    /// All of it is elsewhere.
+    Differs,
+    /// Neither.
+    Undecided,
+}
+
+/// A judged statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The ratio that decides, or that comes closest to it.
+    pub ratio: Option<FoundRatio>,
+    /// Whether it agrees.
+    pub judged: Judged,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The quantile of one configuration ÷ that of another, on every basis that the blocks allow.
+pub fn ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRatio> {
+    let mut found = Vec::new();
+    found.extend(over_all(of, to));
+    let rounds = of.0.quantiles.len().min(to.0.quantiles.len());
+    let logarithms: Vec<f64> = (0..rounds)
+        .filter_map(|round| Some((of.0.at(round, of.1)? / to.0.at(round, to.1)?).ln()))
+        .collect();
+    found.extend(median(&logarithms).map(|of| FoundRatio {
+        value: of.value.exp(),
+        lo: of.lo.exp(),
+        hi: of.hi.exp(),
+        basis: Basis::TypicalRound,
+    }));
+    found
+}
+
+/// From all measured blocks; `None` where the two quantiles are not the same one.
+fn over_all(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Option<FoundRatio> {
+    if of.1 != to.1 {
+        return None;
+    }
+    let mut pairs = Pairs::default();
+    for (above, below) in of.0.latencies.iter().zip(&to.0.latencies) {
+        if !above.is_empty() && !below.is_empty() {
+            pairs.push(below.iter().copied(), above.iter().copied());
+        }
+    }
+    let ratio = pairs.ratio(of.1)?;
+    Some(FoundRatio {
+        value: ratio.value,
+        lo: ratio.lo,
+        hi: ratio.hi,
+        basis: Basis::AllBlocks,
+    })
+}
+
+/// Judges a statement that agrees where the ratio is in `region`. A ratio over all blocks decides; where its interval is too wide,
+/// the ratio of a typical round does. `lacking` says why there may be none.
+pub fn judge(region: Region, ratios: &[FoundRatio], lacking: &str) -> Judgement {
+    let verdict = |ratio: &FoundRatio| match (ratio.lo, ratio.hi) {
+        ends if region.holds(ends) => Judged::Agrees,
+        ends if region.excludes(ends) => Judged::Differs,
+        _ => Judged::Undecided,
+    };
+    let decided = |wanted| ratios.iter().find(|ratio| verdict(ratio) == wanted);
+    let (judged, ratio) = match (decided(Judged::Agrees), decided(Judged::Differs)) {
+        (Some(_), Some(_)) => {
+            let why = "a typical round says one thing and all rounds together another: rare slow requests decide, and there \
+                       are too few of them";
+            return Judgement {
+                ratio: ratios.first().copied(),
+                judged: Judged::Undecided,
+                why: why.to_owned(),
+            };
+        }
+        (Some(ratio), None) => (Judged::Agrees, ratio),
+        (None, Some(ratio)) => (Judged::Differs, ratio),
+        (None, None) => match ratios.iter().min_by(|a, b| width(a).total_cmp(&width(b))) {
+            Some(narrowest) => (Judged::Undecided, narrowest),
+            None => {
+                return Judgement {
+                    ratio: None,
+                    judged: Judged::Undecided,
+                    why: lacking.to_owned(),
+                };
+            }
+        },
+    };
+    let basis = match ratio.basis {
+        Basis::AllBlocks => "over all blocks",
+        Basis::TypicalRound => "in a typical round",
+    };
+    let relation = match judged {
+        Judged::Agrees => "is within",
+        Judged::Differs => "is outside of",
+        Judged::Undecided => "reaches across an end of",
+    };
+    Judgement {
+        ratio: Some(*ratio),
+        judged,
+        why: format!("the interval {basis} {relation} “{region}”"),
+    }
+}
+
+/// The width of an interval, as a factor.
+fn width(ratio: &FoundRatio) -> f64 {
+    ratio.hi / ratio.lo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RoundBlocks whose quantiles are this in each round.
+    fn blocks(rounds: &[f64]) -> RoundBlocks {
+        let mut blocks = RoundBlocks::default();
+        for value in rounds {
+            blocks.push([Some(*value); QUANTILES.len()]);
+        }
+        blocks
+    }
+
+    fn judged(of: &[f64], to: &[f64], region: &str) -> Judgement {
+        let (of, to) = (blocks(of), blocks(to));
+        let ratios = ratios((&of, 0.99), (&to, 0.99));
+        judge(region.parse().unwrap(), &ratios, "too few")
+    }
+
+    const ONES: [f64; 8] = [1.0; 8];
+
+    #[test]
+    fn a_ratio_inside_agrees_and_one_outside_differs() {
+        let three = [2.8, 3.1, 3.0, 2.9, 3.2, 3.0, 3.1, 2.9];
+        let found = judged(&three, &ONES, "2 to 4");
+        assert_eq!(found.judged, Judged::Agrees);
+        let ratio = found.ratio.unwrap();
+        assert_eq!((ratio.lo, ratio.hi), (2.8, 3.2));
+        assert!((ratio.value - 3.0).abs() < 0.01, "{ratio:?}");
+        assert_eq!(
+            found.why,
+            "the interval in a typical round is within “2 to 4”"
+        );
+        assert_eq!(judged(&three, &ONES, "below 2").judged, Judged::Differs);
+        assert_eq!(judged(&three, &ONES, "above 3").judged, Judged::Undecided);
+    }
+
+    #[test]
+    fn a_drift_that_all_configurations_share_cancels() {
+        let drift: Vec<f64> = (1..=8).map(|round| f64::from(1 << round)).collect();
+        let double: Vec<f64> = drift.iter().map(|value| 2.0 * value).collect();
+        let found = judged(&double, &drift, "1.9 to 2.1");
+        assert_eq!(found.judged, Judged::Agrees, "{found:?}");
+    }
+
+    #[test]
+    fn noise_is_undecided_and_never_agreement() {
+        let noise = [0.2, 5.0, 0.3, 4.0, 1.0, 0.1, 9.0, 2.0];
+        for region in ["above 1", "below 1", "0.9 to 1.1"] {
+            let found = judged(&noise, &ONES, region);
+            assert_eq!(found.judged, Judged::Undecided, "{region}");
+            assert!(found.why.contains("reaches across"), "{}", found.why);
+        }
+    }
+
+    #[test]
+    fn too_few_rounds_say_nothing() {
+        let found = judged(&[3.0; 5], &[1.0; 5], "above 1");
+        assert_eq!((found.judged, found.ratio), (Judged::Undecided, None));
+        assert_eq!(found.why, "too few");
+        // five rounds have both blocks
+        let mut gaps = blocks(&[3.0; 5]);
+        gaps.push_none();
+        gaps.push([None; QUANTILES.len()]);
+        assert_eq!(gaps.count(), 6);
+        let ones = blocks(&ONES);
+        assert!(ratios((&gaps, 0.5), (&ones, 0.5)).is_empty());
+    }
+
+    /// Of 20 blocks, one has a stall that decides p99 of all of them.
+    fn measured(factor: u64, stall: bool) -> RoundBlocks {
+        let mut blocks = RoundBlocks::default();
+        for round in 0..20 {
+            let latencies = (1..=2_000).map(|n| Nanos::new(factor * (1_000 + n + round)));
+            let stalled = stall && round == 3;
+            let stalls = (0..if stalled { 1_000 } else { 0 }).map(|n| Nanos::new(10_000_000 + n));
+            blocks.push_measured(latencies.chain(stalls).collect());
+        }
+        blocks
+    }
+
+    #[test]
+    fn measured_blocks_have_a_ratio_of_all_and_of_a_typical_round() {
+        let (one, two) = (measured(1, false), measured(2, false));
+        let found = ratios((&two, 0.99), (&one, 0.99));
+        let bases: Vec<Basis> = found.iter().map(|ratio| ratio.basis).collect();
+        assert_eq!(bases, [Basis::AllBlocks, Basis::TypicalRound]);
+        assert!(
+            found.iter().all(|ratio| (ratio.value - 2.0).abs() < 0.05),
+            "{found:?}"
+        );
+        // p99 ÷ p50 has no pairs
+        assert_eq!(ratios((&two, 0.99), (&one, 0.5)).len(), 1);
+        assert_eq!(one.all().count(), 40_000);
+    }
+
+    #[test]
+    fn a_single_stall_leaves_the_decision_to_a_typical_round() {
+        let (one, two) = (measured(1, false), measured(2, true));
+        let found = ratios((&two, 0.99), (&one, 0.99));
+        let judgement = judge("1.5 to 2.5".parse().unwrap(), &found, "");
+        assert_eq!(judgement.judged, Judged::Agrees, "{found:?}");
+        assert_eq!(judgement.ratio.unwrap().basis, Basis::TypicalRound);
+    }
+
+    #[test]
+    fn two_bases_that_contradict_each_other_decide_nothing() {
+        let ratio = |value: f64, basis| FoundRatio {
+            value,
+            lo: value * 0.9,
+            hi: value * 1.1,
+            basis,
+        };
+        let both = [
+            ratio(5.0, Basis::AllBlocks),
+            ratio(1.0, Basis::TypicalRound),
+        ];
+        let found = judge("above 2".parse().unwrap(), &both, "");
+        assert_eq!(found.judged, Judged::Undecided);
+        assert!(found.why.contains("rare slow requests"), "{}", found.why);
+    }
+
+    #[test]
+    fn a_block_has_only_the_quantiles_that_it_supports() {
+        let latencies: Vec<Nanos> = (1..=1_000).map(Nanos::new).collect();
+        assert_eq!(supported(&latencies, 0.5), Some(500.0));
+        assert_eq!(supported(&latencies, 0.99), Some(990.0));
+        assert_eq!(supported(&latencies, 0.999), None);
+        assert_eq!(supported(&[], 0.5), None);
+    }
+}
