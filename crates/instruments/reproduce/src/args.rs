@@ -32,6 +32,9 @@ pub enum Paper {
     /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): queueing theory, and questions that it left open
     #[command(display_order = 0)]
     Tales(TalesArgs),
+    /// All figures of the papers that this machine can show, on one page
+    #[command(display_order = 3)]
+    All(AllArgs),
     // the place of a paper in between is that of an instrument (`budget`)
     /// Deconstructing the Tail at Scale Effect (Sriraman et al. 2016): figures 4 to 12, round trips
     #[command(display_order = 2)]
@@ -49,20 +52,48 @@ pub struct ListArgs {
     pub common: Output,
 }
 
+/// All figures of the papers that this machine can show, on one page.
+///
+/// Simulates figures of theory, measures servers and round trips, and compares what they show with what the papers say:
+/// ratios and orders with intervals, never absolute times. Some statements differ, since kernels have changed, and
+/// some cannot be decided on a noisy machine; each says why. Where Has My Time Gone? has a page of its own: taillab reproduce
+/// time-gone.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = ALL_HELP)]
+pub struct AllArgs {
+    /// A quarter of an hour at most: fewer rounds, shorter blocks, fewer panels
+    #[arg(long)]
+    pub quick: bool,
+    /// The seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Save the result in this new directory: the figures (SVG, PNG), the page and the JSON
+    /// [default: it is printed only]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+const ALL_HELP: &str = "Examples:\n  sudo taillab reproduce all --quick -o figures\n\nExit codes:\n  0    \
+    reproduced, whether or not it agrees\n  1    something failed\n  2    wrong command line\n  130  \
+    interrupted; what was reproduced is kept";
+
 fn tales_help() -> String {
     let names = FigureName::known().map_or_else(|_| String::new(), |names| names.join(", "));
     format!("Figures: {}\n\n{EXIT_CODES}", wrapped(&names, 9))
 }
 
-/// Figures of Tales of the Tail that are simulated.
+/// Figures of Tales of the Tail, and of slides and a thread about it.
 ///
-/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks what the
-/// paper says about them. It says where the paper's text disagrees with exact theory. Figures 1 to 4 are the
-/// paper's section 2; the others are the ideal of figure 7, and what slides and a thread about the paper ask.
+/// Simulates or measures every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks
+/// what the paper says about them. It says where the paper's text disagrees with exact theory. Figures 5, 6, 7, 8, 10
+/// and headline measure servers, as taillab run does, in rounds: each configuration has a block in every round, in
+/// random order. They need root.
 #[derive(Debug, Args)]
 #[command(after_help = tales_help())]
 pub struct TalesArgs {
-    /// The figures, or all
+    /// The figures; all are those that are simulated
     #[arg(value_name = "FIGURE", required = true)]
     pub figures: Vec<FigureName>,
     /// Requests for each curve, e.g. 20M or 1e9
@@ -71,6 +102,9 @@ pub struct TalesArgs {
     /// The seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Fewer rounds and shorter blocks of measured servers
+    #[arg(long)]
+    pub quick: bool,
     /// Threads; the result does not depend on them [default: one for each processor]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -84,10 +118,10 @@ pub struct TalesArgs {
     pub common: Output,
 }
 
-/// A figure by its name, or all of them.
+/// A figure by its name, or all that are simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FigureName {
-    /// All of them.
+    /// All that are simulated.
     All,
     /// This one.
     One(String),
@@ -104,10 +138,10 @@ impl FigureName {
         Ok(theory.chain(declared).chain(["all".to_owned()]).collect())
     }
 
-    /// Whether it names this figure.
-    pub fn names(&self, figure: &str) -> bool {
+    /// Whether it names this figure, which is simulated or measured.
+    pub fn names(&self, figure: &str, is_live: bool) -> bool {
         match self {
-            Self::All => true,
+            Self::All => !is_live,
             Self::One(name) => name == figure,
         }
     }

@@ -20,6 +20,8 @@ pub type BlockQuantiles = [Option<f64>; QUANTILES.len()];
 pub struct RoundBlocks {
     quantiles: Vec<Option<BlockQuantiles>>,
     latencies: Vec<Vec<Nanos>>,
+    /// The same if what they were computed from is as small, and as large, as it may be; empty if they were measured.
+    bounds: Vec<RoundBlocks>,
 }
 
 impl RoundBlocks {
@@ -36,6 +38,22 @@ impl RoundBlocks {
         self.quantiles
             .push(Some(QUANTILES.map(|q| supported(&sorted, q))));
         self.latencies.push(latencies);
+    }
+
+    /// Adds a block that was computed, with what it would be at both ends of the interval of what it was computed from.
+    pub fn push_bounded(&mut self, latencies: Vec<Nanos>, bounds: Option<[Vec<Nanos>; 2]>) {
+        self.push_measured(latencies);
+        let rounds = self.quantiles.len();
+        for (place, bound) in bounds.into_iter().flatten().enumerate() {
+            if self.bounds.len() <= place {
+                self.bounds.push(Self::default());
+            }
+            let of = &mut self.bounds[place];
+            while of.quantiles.len() + 1 < rounds {
+                of.push_none();
+            }
+            of.push_measured(bound);
+        }
     }
 
     /// Says that the next round has no block.
@@ -115,8 +133,25 @@ pub struct Judgement {
     pub why: String,
 }
 
-/// The quantile of one configuration ÷ that of another, on every basis that the blocks allow.
+/// The quantile of one configuration ÷ that of another, on every basis that the blocks allow. Where one of them was computed from
+/// something that is known only within an interval, such as the ideal from t, the ratio's interval is as wide as that makes it.
 pub fn ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRatio> {
+    let mut found = plain_ratios(of, to);
+    let above = of.0.bounds.iter().map(|bound| ((bound, of.1), to));
+    let below = to.0.bounds.iter().map(|bound| (of, (bound, to.1)));
+    for (of, to) in above.chain(below) {
+        for bound in plain_ratios(of, to) {
+            for ratio in found.iter_mut().filter(|ratio| ratio.basis == bound.basis) {
+                ratio.lo = ratio.lo.min(bound.lo);
+                ratio.hi = ratio.hi.max(bound.hi);
+            }
+        }
+    }
+    found
+}
+
+/// The same if both were measured.
+fn plain_ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRatio> {
     let mut found = Vec::new();
     found.extend(over_all(of, to));
     let rounds = of.0.quantiles.len().min(to.0.quantiles.len());
@@ -299,6 +334,23 @@ mod tests {
         // p99 ÷ p50 has no pairs
         assert_eq!(ratios((&two, 0.99), (&one, 0.5)).len(), 1);
         assert_eq!(one.all().count(), 40_000);
+    }
+
+    #[test]
+    fn a_ratio_to_the_ideal_is_as_uncertain_as_what_the_ideal_is_computed_from() {
+        let (two, mut ideal) = (measured(2, false), RoundBlocks::default());
+        for round in 0..20_u64 {
+            let times = |factor: u64| -> Vec<Nanos> {
+                let block = (1..=2_000).map(|n| Nanos::new(factor * (1_000 + n + round) / 10));
+                block.collect()
+            };
+            ideal.push_bounded(times(10), Some([times(8), times(12)]));
+        }
+        for ratio in ratios((&two, 0.99), (&ideal, 0.99)) {
+            assert!((ratio.value - 2.0).abs() < 0.05, "{ratio:?}");
+            assert!((1.6..1.7).contains(&ratio.lo), "{ratio:?}");
+            assert!((2.45..2.6).contains(&ratio.hi), "{ratio:?}");
+        }
     }
 
     #[test]

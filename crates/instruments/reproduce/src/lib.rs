@@ -17,6 +17,8 @@ mod listed;
 mod page;
 mod result;
 mod terminal;
+#[cfg(test)]
+mod tests;
 
 use clap::Args;
 use schemars::{JsonSchema, SchemaGenerator};

@@ -13,8 +13,15 @@ pub fn render(reproduction: &Reproduction) -> Vec<u8> {
         command: "taillab reproduce",
         heading: reproduction.paper,
         partial: false,
-        facts: vec![reproduction.tally()],
-        notices: Vec::from_iter(reproduction.partial.then_some(ended_early)),
+        facts: vec![reproduction.tally(), reproduction.machine.clone()],
+        notices: (reproduction.partial.then_some(ended_early).into_iter())
+            .chain(
+                reproduction
+                    .left_out
+                    .iter()
+                    .map(|what| format!("Left out: {what}.")),
+            )
+            .collect(),
     };
     plain_document(&format!("taillab: {}", reproduction.paper), &head, |page| {
         for figure in &reproduction.figures {
@@ -38,6 +45,7 @@ fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
             if let Some(note) = &shown.note {
                 paragraph(page, "explain", note);
             }
+            paragraph(page, "explain", &shown.provenance());
         },
     );
 }

@@ -22,10 +22,14 @@ pub struct Reproduction {
     pub command: &'static str,
     /// The paper.
     pub paper: &'static str,
+    /// The machine: its kernel, its CPUs, and what it runs in.
+    pub machine: String,
     /// It was interrupted, or a figure failed; some curves are missing or short.
     pub partial: bool,
     /// The figures, in the paper's order.
     pub figures: Vec<ReproducedFigure>,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
 }
 
 /// One figure.
@@ -41,6 +45,10 @@ pub struct ReproducedFigure {
     pub claims: Vec<JudgedClaim>,
     /// How our curves differ from the paper's, or what agrees.
     pub note: Option<String>,
+    /// The command that shows it.
+    pub show: String,
+    /// How long it took, in seconds.
+    pub took_s: f64,
     /// The axes of the chart.
     #[serde(skip)]
     pub axes: (Axis, Axis),
@@ -165,7 +173,11 @@ impl JudgedClaim {
 
 /// The decimals with which a ratio or a time is written.
 const fn decimals(value: f64) -> usize {
-    if value.abs() < 20.0 { 2 } else { 1 }
+    match value.abs() {
+        ..0.1 => 3,
+        ..20.0 => 2,
+        _ => 1,
+    }
 }
 
 impl ReproducedFigure {
@@ -194,6 +206,11 @@ impl ReproducedFigure {
             },
             rule: None,
         }
+    }
+
+    /// Where it comes from, in a sentence.
+    pub(crate) fn provenance(&self) -> String {
+        format!("{} took {:.1} s.", self.show, self.took_s)
     }
 
     /// The quantiles of the curves, if they are shown.

@@ -21,6 +21,9 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
         page.text.push_str(&render_chart(&figure.chart(), style));
         claims(&mut page, figure);
     }
+    for what in &reproduction.left_out {
+        page.paragraph(Ink::Notable, &format!("left out: {what}"));
+    }
     page.line("");
     let ink = if reproduction.succeeded() {
         Ink::Good

@@ -4,13 +4,14 @@ use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use taillab_experiment::definition::overlay;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_simulator::paper::SERVICE_TIME;
 
+use super::hardware::Hardware;
 use super::region::Region;
-use super::status::Hardware;
 
 /// The papers, in the order of the list.
 #[derive(
@@ -123,6 +124,18 @@ pub struct Panel {
     /// What the horizontal axis is, where it is not the latency.
     #[serde(default)]
     pub along: Option<Along>,
+    /// Where servers are measured: the settings that all configurations share, as in a file for `taillab run`.
+    #[serde(default)]
+    pub experiment: Option<toml::Table>,
+    /// CPUs without which the panel is left out.
+    #[serde(default)]
+    pub cpus: usize,
+    /// The fewest requests of a block.
+    #[serde(default = "usual_requests")]
+    pub requests: u32,
+    /// It is left out of a quick run.
+    #[serde(default)]
+    pub full_only: bool,
     /// The curves.
     #[serde(rename = "configuration")]
     pub configurations: Vec<Configuration>,
@@ -151,17 +164,29 @@ pub struct Configuration {
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// A simulated queue.
-    Queue(Queue),
+    Queue(SimulatedQueue),
     /// Simulated requests that wait for several servers.
     FanOut(FanOut),
     /// Simulated clients that wait for their answers.
     Closed(ClosedClients),
+    /// A server of the panel's experiment that is measured.
+    Live(Live),
+}
+
+impl Source {
+    /// The utilisation, where it is a queue's.
+    pub const fn utilization(&self) -> Option<f64> {
+        match self {
+            Self::Queue(queue) => Some(queue.utilization),
+            _ => None,
+        }
+    }
 }
 
 /// A queue with random arrivals.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Queue {
+pub struct SimulatedQueue {
     /// How requests arrive.
     #[serde(default = "poisson", deserialize_with = "parsed")]
     pub arrivals: ArrivalProcess,
@@ -204,6 +229,24 @@ pub struct ClosedClients {
     pub service: Service,
 }
 
+/// How a configuration of a measured server differs from the others.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live {
+    /// Mitigations that are applied for the length of each block.
+    #[serde(default)]
+    pub mitigations: Vec<String>,
+    /// And those of these that are possible on the machine.
+    #[serde(default)]
+    pub where_possible: Vec<String>,
+    /// Settings above those of the panel.
+    #[serde(default)]
+    pub experiment: Option<toml::Table>,
+    /// It is not measured, but the ideal of this configuration's arrivals.
+    #[serde(default)]
+    pub ideal_of: Option<String>,
+}
+
 /// A statement of the paper: a ratio of quantiles, and where it agrees.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -233,6 +276,10 @@ pub struct Statement {
     /// Why ours may differ, shown where it does.
     #[serde(default)]
     pub explanation: Option<String>,
+}
+
+const fn usual_requests() -> u32 {
+    2_000
 }
 
 const fn poisson() -> ArrivalProcess {
@@ -283,6 +330,39 @@ impl Panel {
         let mut configurations = self.configurations.iter();
         configurations.position(|configuration| configuration.name == name)
     }
+
+    /// Whether its servers are measured, and not simulated.
+    pub const fn is_live(&self) -> bool {
+        self.experiment.is_some()
+    }
+
+    /// The settings of a configuration, as in a file for `taillab run`.
+    pub fn settings(&self, live: &Live) -> toml::Table {
+        let mut settings = self.experiment.clone().unwrap_or_default();
+        overlay(&mut settings, live.experiment.clone().unwrap_or_default());
+        settings
+    }
+
+    /// Checks that its configurations belong together.
+    fn ensure_sound(&self) -> Result<(), String> {
+        for configuration in &self.configurations {
+            let live = match &configuration.source {
+                Source::Live(live) => Some(live),
+                _ => None,
+            };
+            let name = &configuration.name;
+            if live.is_some() != self.is_live() {
+                return Err(format!(
+                    "`{name}` is measured if its panel has an experiment, and else not"
+                ));
+            }
+            let of = live.and_then(|live| live.ideal_of.as_ref());
+            if let Some(of) = of.filter(|of| self.place(of).is_none()) {
+                return Err(format!("`{name}`: there is no configuration `{of}`"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Statement {
@@ -307,6 +387,9 @@ impl Declared {
         let Some(figure) = &declared.figure else {
             return Ok(declared);
         };
+        for panel in &figure.panels {
+            panel.ensure_sound()?;
+        }
         for statement in &figure.statements {
             let mut about = figure
                 .panels

@@ -2,14 +2,15 @@
 //! the configurations and the statements about them. A file in `figures` is one figure; nothing else names it.
 
 mod file;
+mod hardware;
 mod region;
 mod status;
 
 use taillab_console::exit::Failure;
 
 pub use self::file::{
-    ClosedClients, Configuration, Declared, DeclaredFigure, DeclaredRow, FanOut, Panel, PaperName,
-    Queue, Source, Statement,
+    ClosedClients, Configuration, Declared, DeclaredFigure, FanOut, Panel, PaperName,
+    SimulatedQueue, Source, Statement,
 };
 pub use self::region::Region;
 pub use self::status::{RowStatus, ThisMachine};
@@ -36,6 +37,7 @@ pub fn all() -> Result<Vec<Declared>, Failure> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::file::DeclaredRow;
     use super::*;
 
     #[test]
