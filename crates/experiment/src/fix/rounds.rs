@@ -46,6 +46,8 @@ pub struct ConditionBlock {
     pub ideal: Vec<Nanos>,
     /// The same with the lower and with the upper end of t's interval, where it has one.
     pub ideal_bounds: Option<[Vec<Nanos>; 2]>,
+    /// Requests per second at the peak, where that is measured.
+    pub peak_per_s: Option<f64>,
 }
 
 /// The blocks of a round, one for each condition; instead of one, why there is none.
@@ -61,14 +63,15 @@ pub struct KnownServer {
 
 impl KnownServer {
     /// The service time t of the ideal server.
-    pub const fn service_time(&self) -> Nanos {
+    pub const fn ideal_service_time(&self) -> Nanos {
         self.calibrated.service_time_with_probe
     }
 
     /// The ends of its interval. The calibration knows that of t without the probe, which is as wide.
     fn service_time_bounds(&self) -> Option<[Nanos; 2]> {
         let (lo, hi) = self.calibrated.interval?;
-        let probe = self.service_time().as_secs_f64() / self.calibrated.service_time.as_secs_f64();
+        let probe =
+            self.ideal_service_time().as_secs_f64() / self.calibrated.service_time.as_secs_f64();
         let end = |end: Nanos| Nanos::try_from_secs_f64(end.as_secs_f64() * probe);
         Some([end(lo)?, end(hi)?])
     }
@@ -85,6 +88,8 @@ pub struct RoundsPlan {
     pub block: Nanos,
     /// A block is as long as it takes to send as many requests, but at most ten seconds.
     pub requests: u32,
+    /// Whether the peak is measured after each block.
+    pub peaks: bool,
     /// The seed of arrivals and orders.
     pub seed: u64,
 }
@@ -149,7 +154,8 @@ fn on_rig(
     let load = GeneratedLoad::new(rig, client, experiment, blocks, &context)?;
     let mut bench = bench(Box::new(load), &known, plan, conditions.len())?;
     for number in plan.first..plan.first + plan.rounds {
-        each(round(&mut bench, experiment, conditions, (number, &known))?);
+        let of_round = (number, plan.peaks, &known);
+        each(round(&mut bench, experiment, conditions, of_round)?);
     }
     Ok(known)
 }
@@ -175,7 +181,7 @@ fn bench<'r>(
     Ok(Bench {
         changes: Changes::of(load.scope())?,
         load,
-        service_time: known.service_time(),
+        service_time: known.ideal_service_time(),
         seed: plan.seed,
         shows: false,
         ends: Instant::now() + takes.saturating_mul(blocks),
@@ -187,13 +193,13 @@ fn round(
     bench: &mut Bench<'_>,
     experiment: &Experiment,
     conditions: &[Condition],
-    (number, known): (u64, &KnownServer),
+    (number, peaks, known): (u64, bool, &KnownServer),
 ) -> Result<Round, Failure> {
     // the same arrivals in all blocks of a round
     let seed = bench.seed ^ (number << 20);
     let mut blocks: Vec<Option<Result<ConditionBlock, String>>> = vec![None; conditions.len()];
     for place in order(conditions.len(), bench.seed, number) {
-        let block = block(bench, experiment, &conditions[place], (seed, known))?;
+        let block = block(bench, experiment, &conditions[place], (seed, peaks, known))?;
         blocks[place] = Some(block);
     }
     Ok(blocks.into_iter().flatten().collect())
@@ -204,7 +210,7 @@ fn block(
     bench: &mut Bench<'_>,
     experiment: &Experiment,
     condition: &Condition,
-    (seed, known): (u64, &KnownServer),
+    (seed, peaks, known): (u64, bool, &KnownServer),
 ) -> Result<Result<ConditionBlock, String>, Failure> {
     let mut mitigations = condition.mitigations.clone();
     for &mitigation in &condition.where_possible {
@@ -213,8 +219,13 @@ fn block(
             mitigations.push(mitigation);
         }
     }
-    let seen = match bench.under(&mitigations, |load| load.block(seed)) {
-        Ok(seen) => seen,
+    let measured = bench.under(&mitigations, |load| {
+        let seen = load.block(seed)?;
+        let peak = if peaks { load.peak_per_s(seed)? } else { None };
+        Ok((seen, peak))
+    });
+    let (seen, peak_per_s) = match measured {
+        Ok(measured) => measured,
         Err(NotApplied::Failed(failure)) => return Err(failure),
         Err(NotApplied::Unavailable(why)) => return Ok(Err(why)),
     };
@@ -224,9 +235,10 @@ fn block(
     let workers = known.calibrated.capacity.workers;
     Ok(Ok(ConditionBlock {
         sojourns: recorded.sojourns(experiment.client.timeout),
-        ideal: recorded.ideal(known.service_time(), workers),
+        ideal: recorded.ideal(known.ideal_service_time(), workers),
         ideal_bounds: (known.service_time_bounds())
             .map(|ends| ends.map(|t| recorded.ideal(t, workers))),
+        peak_per_s,
     }))
 }
 
@@ -268,6 +280,7 @@ mod tests {
             rounds: 1,
             block: Nanos::from_secs(1),
             requests: 2_000,
+            peaks: false,
             seed: 1,
         };
         let length = |rate| block_length(&plan, rate);

@@ -3,14 +3,49 @@
 //! In a round, every configuration has one block, in an order drawn at random, so that a drift of the machine is common to the
 //! blocks of a round and cancels in their ratio. A simulated round has the same seed for all configurations. Pure.
 
+use std::fmt;
+use std::str::FromStr;
+
 use taillab_analysis::median::median;
 use taillab_analysis::paired::Pairs;
 use taillab_model::Nanos;
+use taillab_report::figures::quantile_name;
 
 use crate::declared::Region;
 
 /// The quantiles that statements can name.
 pub const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// What a statement compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum At {
+    /// A quantile of the latency: one of [`QUANTILES`].
+    Quantile(f64),
+    /// Requests per second at the peak.
+    Peak,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantile(q) => f.write_str(&quantile_name(*q)),
+            Self::Peak => f.write_str("peak"),
+        }
+    }
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |at: &Self| at.to_string() == text;
+        let quantiles = QUANTILES.into_iter().map(Self::Quantile);
+        let mut known = quantiles.chain([Self::Peak]);
+        known
+            .find(named)
+            .ok_or_else(|| format!("`{text}` is none of p50, p90, p99, p99.9, peak"))
+    }
+}
 
 /// What one block showed: the latency at each of [`QUANTILES`], in nanoseconds, `None` where it has too few requests.
 pub type BlockQuantiles = [Option<f64>; QUANTILES.len()];
@@ -20,6 +55,8 @@ pub type BlockQuantiles = [Option<f64>; QUANTILES.len()];
 pub struct RoundBlocks {
     quantiles: Vec<Option<BlockQuantiles>>,
     latencies: Vec<Vec<Nanos>>,
+    /// Requests per second at the peak, in each round.
+    peaks: Vec<Option<f64>>,
     /// The same if what they were computed from is as small, and as large, as it may be; empty if they were measured.
     bounds: Vec<RoundBlocks>,
 }
@@ -29,6 +66,7 @@ impl RoundBlocks {
     pub fn push(&mut self, quantiles: BlockQuantiles) {
         self.quantiles.push(Some(quantiles));
         self.latencies.push(Vec::new());
+        self.peaks.push(None);
     }
 
     /// Adds a measured block, with all of its latencies.
@@ -38,6 +76,14 @@ impl RoundBlocks {
         self.quantiles
             .push(Some(QUANTILES.map(|q| supported(&sorted, q))));
         self.latencies.push(latencies);
+        self.peaks.push(None);
+    }
+
+    /// Adds the peak of the last round.
+    pub fn set_peak(&mut self, per_s: f64) {
+        if let Some(peak) = self.peaks.last_mut() {
+            *peak = Some(per_s);
+        }
     }
 
     /// Adds a block that was computed, with what it would be at both ends of the interval of what it was computed from.
@@ -60,6 +106,7 @@ impl RoundBlocks {
     pub fn push_none(&mut self) {
         self.quantiles.push(None);
         self.latencies.push(Vec::new());
+        self.peaks.push(None);
     }
 
     /// The number of rounds that have a block.
@@ -72,10 +119,16 @@ impl RoundBlocks {
         self.latencies.iter().flatten().copied()
     }
 
-    /// The quantile of a round's block.
-    fn at(&self, round: usize, q: f64) -> Option<f64> {
-        let place = QUANTILES.iter().position(|known| *known == q)?;
-        (*self.quantiles.get(round)?)?[place].filter(|value| *value > 0.0)
+    /// What a round's block showed.
+    fn at(&self, round: usize, at: At) -> Option<f64> {
+        let value = match at {
+            At::Quantile(q) => {
+                let place = QUANTILES.iter().position(|known| *known == q)?;
+                (*self.quantiles.get(round)?)?[place]
+            }
+            At::Peak => *self.peaks.get(round)?,
+        };
+        value.filter(|value| *value > 0.0)
     }
 }
 
@@ -133,9 +186,9 @@ pub struct Judgement {
     pub why: String,
 }
 
-/// The quantile of one configuration ÷ that of another, on every basis that the blocks allow. Where one of them was computed from
+/// A quantile or the peak of one configuration ÷ that of another, on every basis that the blocks allow. Where one of them was computed from
 /// something that is known only within an interval, such as the ideal from t, the ratio's interval is as wide as that makes it.
-pub fn ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRatio> {
+pub fn ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRatio> {
     let mut found = plain_ratios(of, to);
     let above = of.0.bounds.iter().map(|bound| ((bound, of.1), to));
     let below = to.0.bounds.iter().map(|bound| (of, (bound, to.1)));
@@ -151,7 +204,7 @@ pub fn ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRati
 }
 
 /// The same if both were measured.
-fn plain_ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRatio> {
+fn plain_ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRatio> {
     let mut found = Vec::new();
     found.extend(over_all(of, to));
     let rounds = of.0.quantiles.len().min(to.0.quantiles.len());
@@ -168,7 +221,8 @@ fn plain_ratios(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Vec<FoundRa
 }
 
 /// From all measured blocks; `None` where the two quantiles are not the same one.
-fn over_all(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Option<FoundRatio> {
+fn over_all(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Option<FoundRatio> {
+    let At::Quantile(q) = of.1 else { return None };
     if of.1 != to.1 {
         return None;
     }
@@ -178,7 +232,7 @@ fn over_all(of: (&RoundBlocks, f64), to: (&RoundBlocks, f64)) -> Option<FoundRat
             pairs.push(below.iter().copied(), above.iter().copied());
         }
     }
-    let ratio = pairs.ratio(of.1)?;
+    let ratio = pairs.ratio(q)?;
     Some(FoundRatio {
         value: ratio.value,
         lo: ratio.lo,
@@ -255,7 +309,7 @@ mod tests {
 
     fn judged(of: &[f64], to: &[f64], region: &str) -> Judgement {
         let (of, to) = (blocks(of), blocks(to));
-        let ratios = ratios((&of, 0.99), (&to, 0.99));
+        let ratios = ratios((&of, At::Quantile(0.99)), (&to, At::Quantile(0.99)));
         judge(region.parse().unwrap(), &ratios, "too few")
     }
 
@@ -306,7 +360,7 @@ mod tests {
         gaps.push([None; QUANTILES.len()]);
         assert_eq!(gaps.count(), 6);
         let ones = blocks(&ONES);
-        assert!(ratios((&gaps, 0.5), (&ones, 0.5)).is_empty());
+        assert!(ratios((&gaps, At::Quantile(0.5)), (&ones, At::Quantile(0.5))).is_empty());
     }
 
     /// Of 20 blocks, one has a stall that decides p99 of all of them.
@@ -324,7 +378,7 @@ mod tests {
     #[test]
     fn measured_blocks_have_a_ratio_of_all_and_of_a_typical_round() {
         let (one, two) = (measured(1, false), measured(2, false));
-        let found = ratios((&two, 0.99), (&one, 0.99));
+        let found = ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.99)));
         let bases: Vec<Basis> = found.iter().map(|ratio| ratio.basis).collect();
         assert_eq!(bases, [Basis::AllBlocks, Basis::TypicalRound]);
         assert!(
@@ -332,7 +386,10 @@ mod tests {
             "{found:?}"
         );
         // p99 ÷ p50 has no pairs
-        assert_eq!(ratios((&two, 0.99), (&one, 0.5)).len(), 1);
+        assert_eq!(
+            ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.5))).len(),
+            1
+        );
         assert_eq!(one.all().count(), 40_000);
     }
 
@@ -346,7 +403,7 @@ mod tests {
             };
             ideal.push_bounded(times(10), Some([times(8), times(12)]));
         }
-        for ratio in ratios((&two, 0.99), (&ideal, 0.99)) {
+        for ratio in ratios((&two, At::Quantile(0.99)), (&ideal, At::Quantile(0.99))) {
             assert!((ratio.value - 2.0).abs() < 0.05, "{ratio:?}");
             assert!((1.6..1.7).contains(&ratio.lo), "{ratio:?}");
             assert!((2.45..2.6).contains(&ratio.hi), "{ratio:?}");
@@ -356,7 +413,7 @@ mod tests {
     #[test]
     fn a_single_stall_leaves_the_decision_to_a_typical_round() {
         let (one, two) = (measured(1, false), measured(2, true));
-        let found = ratios((&two, 0.99), (&one, 0.99));
+        let found = ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.99)));
         let judgement = judge("1.5 to 2.5".parse().unwrap(), &found, "");
         assert_eq!(judgement.judged, Judged::Agrees, "{found:?}");
         assert_eq!(judgement.ratio.unwrap().basis, Basis::TypicalRound);
@@ -377,6 +434,31 @@ mod tests {
         let found = judge("above 2".parse().unwrap(), &both, "");
         assert_eq!(found.judged, Judged::Undecided);
         assert!(found.why.contains("rare slow requests"), "{}", found.why);
+    }
+
+    #[test]
+    fn peaks_are_compared_round_by_round() {
+        let mut blocks = [RoundBlocks::default(), RoundBlocks::default()];
+        for round in 0..8 {
+            for (place, blocks) in blocks.iter_mut().enumerate() {
+                blocks.push_measured(Vec::new());
+                blocks.set_peak(f64::from(1 << round) * (2.0 - place as f64));
+            }
+        }
+        let found = ratios((&blocks[0], At::Peak), (&blocks[1], At::Peak));
+        assert_eq!(found.len(), 1);
+        assert!((found[0].value - 2.0).abs() < 1e-9, "{found:?}");
+        // rounds without a peak have none
+        blocks[0].push_none();
+        assert_eq!(blocks[0].at(8, At::Peak), None);
+    }
+
+    #[test]
+    fn a_quantile_and_the_peak_are_named() {
+        for name in ["p50", "p90", "p99", "p99.9", "peak"] {
+            assert_eq!(name.parse::<At>().unwrap().to_string(), name);
+        }
+        assert!("p98".parse::<At>().is_err() && "".parse::<At>().is_err());
     }
 
     #[test]

@@ -186,6 +186,9 @@ impl SeenBlocks {
                             .push_bounded(block.ideal.clone(), block.ideal_bounds.clone());
                     }
                     self.blocks[*place].push_measured(block.sojourns);
+                    if let Some(per_s) = block.peak_per_s {
+                        self.blocks[*place].set_peak(per_s);
+                    }
                 }
                 Err(why) => {
                     for place in ideals.chain([place]) {
@@ -241,6 +244,7 @@ pub fn reproduce(
             rounds: step.rounds,
             block: effort.block,
             requests: panel.requests,
+            peaks: panel.peaks,
             seed: effort.seed,
         };
         let found = measure_rounds(
@@ -275,7 +279,7 @@ fn note(plan: &LivePlan, known: &[Option<KnownServer>]) -> Option<String> {
             Some(format!(
                 "{}: t is {}, {} requests per second",
                 server.experiment.server.title(),
-                known.service_time(),
+                known.ideal_service_time(),
                 rate(known.rate_per_s)
             ))
         });
@@ -378,6 +382,7 @@ mod tests {
             sojourns: vec![Nanos::new(ns); 100],
             ideal: vec![Nanos::new(1); 100],
             ideal_bounds: None,
+            peak_per_s: None,
         };
         for _ in 0..2 {
             let refused = Err("not here".to_owned());

@@ -12,6 +12,7 @@ use taillab_simulator::paper::SERVICE_TIME;
 
 use super::hardware::Hardware;
 use super::region::Region;
+use crate::judge::At;
 
 /// The papers, in the order of the list.
 #[derive(
@@ -133,6 +134,9 @@ pub struct Panel {
     /// The fewest requests of a block.
     #[serde(default = "usual_requests")]
     pub requests: u32,
+    /// Whether the peak of each configuration is measured, too.
+    #[serde(default)]
+    pub peaks: bool,
     /// It is left out of a quick run.
     #[serde(default)]
     pub full_only: bool,
@@ -261,16 +265,16 @@ pub struct Statement {
     pub source: String,
     /// The paper's value.
     pub paper: String,
-    /// The configuration whose quantile is divided.
+    /// The configuration whose quantile or peak is divided.
     pub of: String,
     /// The configuration by whose quantile it is divided.
     pub to: String,
-    /// The quantile of both.
-    #[serde(deserialize_with = "quantile")]
-    pub at: f64,
+    /// The quantile of both, or their peaks.
+    #[serde(deserialize_with = "parsed")]
+    pub at: At,
     /// The quantile of the second, where it is another one.
-    #[serde(default, deserialize_with = "some_quantile")]
-    pub to_at: Option<f64>,
+    #[serde(default, deserialize_with = "some_at")]
+    pub to_at: Option<At>,
     /// The ratios that agree.
     pub agrees: Region,
     /// Why ours may differ, shown where it does.
@@ -306,22 +310,8 @@ fn parsed<'de, D: Deserializer<'de>, T: std::str::FromStr<Err: std::fmt::Display
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// A quantile as `p99.9`.
-fn quantile<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let text = String::deserialize(from)?;
-    let percent = text
-        .strip_prefix('p')
-        .and_then(|text| text.parse::<f64>().ok());
-    // 99.9 / 100 differs from 0.999 in the last bit
-    let q = percent.map(|percent| (percent * 1e9).round() / 1e11);
-    q.filter(|q| crate::judge::QUANTILES.contains(q))
-        .ok_or_else(|| {
-            serde::de::Error::custom(format!("`{text}` is none of p50, p90, p99, p99.9"))
-        })
-}
-
-fn some_quantile<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    quantile(from).map(Some)
+fn some_at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<At>, D::Error> {
+    parsed(from).map(Some)
 }
 
 impl Panel {
@@ -371,8 +361,8 @@ impl Statement {
         self.panel.as_ref().is_none_or(|name| *name == panel.name)
     }
 
-    /// The quantile of the second configuration.
-    pub fn second_at(&self) -> f64 {
+    /// What is compared of the second configuration.
+    pub fn second_at(&self) -> At {
         self.to_at.unwrap_or(self.at)
     }
 }
@@ -456,7 +446,8 @@ mod tests {
         assert_eq!((queue.workers.get(), &queue.service), (1, &usual_service()));
         assert!(matches!(configurations[1].source, Source::Closed(_)));
         let statement = &figure.statements[0];
-        assert_eq!((statement.at, statement.second_at()), (0.999, 0.999));
+        let p999 = At::Quantile(0.999);
+        assert_eq!((statement.at, statement.second_at()), (p999, p999));
     }
 
     #[test]
