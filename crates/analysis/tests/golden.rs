@@ -6,6 +6,7 @@
 //! them; a new capture gets its text the same way.
 
 use crate::common;
+use crate::ledger::crew::Crew;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,6 +51,19 @@ fn simulated() -> Recording {
         ..Recording::default()
     };
     recording.insert(traffic.events);
+    recording
+}
+
+/// Four workers that take from one socket. Another thread takes the CPU of one of them.
+fn shared_queue() -> Recording {
+    let crew = Crew::of_golden();
+    let events = crew.run().events;
+    let mut recording = Recording {
+        base: events[0].at,
+        context: crew.context(),
+        ..Recording::default()
+    };
+    recording.insert(events);
     recording
 }
 
@@ -132,13 +146,19 @@ fn describe(recording: Recording) -> String {
 }
 
 #[test]
-fn the_simulated_capture_is_what_the_simulator_makes() {
-    let found = simulated();
-    let stored = Recording::read(File::open(folder().join("simulated.tlc")).unwrap()).unwrap();
-    if !found.events().eq(stored.events()) {
-        let mut file = Vec::new();
-        found.write(&mut file).unwrap();
-        panic!("other events; {}", propose("simulated.tlc", &file));
+fn the_simulated_captures_are_what_the_simulators_make() {
+    let made = [
+        ("simulated.tlc", simulated()),
+        ("simulated_shared_queue.tlc", shared_queue()),
+    ];
+    for (name, found) in made {
+        let stored = File::open(folder().join(name));
+        let stored = stored.map(|file| Recording::read(file).unwrap());
+        if !stored.is_ok_and(|stored| found.events().eq(stored.events())) {
+            let mut file = Vec::new();
+            found.write(&mut file).unwrap();
+            panic!("other events; {}", propose(name, &file));
+        }
     }
 }
 

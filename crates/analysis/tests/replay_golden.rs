@@ -45,12 +45,20 @@ fn recorded_servers_are_reproduced() {
         ("nginx_2_workers.tlc", 0.15),
         ("thread_per_connection.tlc", 0.15),
         ("simulated.tlc", 0.15),
+        ("simulated_shared_queue.tlc", 0.05),
     ];
     for (name, bound) in servers {
         let fit = predicted(name).model_fit.unwrap();
         assert!(fit.points.len() >= 2, "{name}: {fit:?}");
         assert!(fit.largest_error <= bound, "{name}: {fit:#?}");
     }
+}
+
+/// The measured assignment would reproduce it exactly, but another worker would have taken the requests.
+#[test]
+fn a_queue_that_workers_share_is_replayed_as_one() {
+    let fit = predicted("simulated_shared_queue.tlc").model_fit.unwrap();
+    assert!(fit.model.contains("one queue for all"), "{fit:?}");
 }
 
 /// Forecasts never fall from one percentile to the next, and lie within their intervals.

@@ -52,6 +52,17 @@ impl Default for Crew {
 }
 
 impl Crew {
+    /// Four workers on four CPUs that take from one socket, as the golden `simulated_shared_queue` has them.
+    pub(crate) fn of_golden() -> Self {
+        Self {
+            requests: 1_500,
+            workers: 4,
+            cpus: 4,
+            disturbances: vec![(What::Thread, 1_500_000, 700_000)],
+            ..Self::default()
+        }
+    }
+
     /// What a request costs a CPU.
     pub(crate) fn service_time(&self) -> Nanos {
         Nanos::new(self.service + RECEIVE + IPI)

@@ -1,6 +1,6 @@
 //! The ledger on a simulated kernel whose truth is known.
 
-mod crew;
+pub(crate) mod crew;
 mod forecasts;
 mod happened;
 mod ideal;

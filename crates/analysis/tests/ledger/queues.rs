@@ -1,14 +1,16 @@
 //! What a disturbance of one worker costs the requests of a queue that several share.
 
+use std::fs::File;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{AnalysisOptions, MatchOptions, match_events};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Window, match_events};
 use taillab_model::explanation::Cause;
 use taillab_model::summary::BusyPeriods;
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Event, Monotonic, Nanos, Recording};
 
 use super::crew::Crew;
 use super::forecasts::{at, sojourns};
@@ -177,6 +179,26 @@ fn a_slow_request_delays_the_whole_queue() {
     assert_explained(Cause::SlowService, &[2, 4, 8].map(crew), 0.0);
 }
 
+/// The golden of a shared queue on four CPUs: the thread that took one of them has nearly all of the excess, also of
+/// the requests that the other workers served.
+#[test]
+fn the_golden_of_a_shared_queue_is_explained() {
+    let place = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/golden/simulated_shared_queue.tlc"
+    );
+    let recording = Recording::read(File::open(place).unwrap()).unwrap();
+    let context = recording.context.clone();
+    let events: Vec<Event> = recording.into_events().collect();
+    let found = explained_in(&context, options(&Crew::of_golden()), &events).charged;
+    let share = |cause| {
+        let charged = found.causes.get(&cause).copied().unwrap_or(0);
+        charged as f64 / found.excess as f64
+    };
+    assert!(share(Cause::Background) > 0.6, "{found:?}");
+    assert!(share(Cause::Unexplained) < 0.01, "{found:?}");
+}
+
 /// A server as the benchmark of causes has it: the middle service has met a packet. With t divided as its busy periods
 /// show it, all that interrupts cost is theirs; by the median service, a part would be the softirqs'.
 #[test]
@@ -202,6 +224,47 @@ fn what_a_service_meets_hides_no_part_of_the_cost() {
         };
         let (recorded, median) = (charged(options(&crew)), charged(by_median));
         assert!(median > 3 * recorded, "{median} and {recorded}");
+    }
+}
+
+/// p99 of the sojourns of an undisturbed crew, of their ideals, and of their ideals with a queue for each worker.
+fn p99_with_ideals(crew: &Crew) -> [f64; 3] {
+    let (events, context) = (crew.run().events, crew.context());
+    let matched = match_events(events.iter().copied(), &MatchOptions::default());
+    let timeline = Timeline::build(events, &context);
+    let mut lengths: [Vec<u64>; 3] = Default::default();
+    let mut analysis = Analysis::new(&context, options(crew));
+    analysis.push(&Arc::new(Window::whole(matched, timeline)), |entry, _| {
+        let all = [entry.sojourn_ns, entry.ideal_ns, entry.own_queue_ideal_ns];
+        for (lengths, ns) in lengths.iter_mut().zip(all) {
+            lengths.push(ns);
+        }
+    });
+    lengths.map(|mut lengths| {
+        let rank = lengths.len() / 100 * 99;
+        *lengths.select_nth_unstable(rank).1 as f64
+    })
+}
+
+/// As memcached over UDP and over TCP: one socket is near the ideal queue, sockets of their own are near an ideal queue
+/// each, and far from one for all.
+#[test]
+fn each_kind_of_queue_is_near_its_own_ideal() {
+    for cpus in [2, 4] {
+        let crew = |is_shared| Crew {
+            requests: 20_000,
+            shared: is_shared,
+            disturbances: Vec::new(),
+            ..shared(cpus)
+        };
+        let [one, ideal, _] = p99_with_ideals(&crew(true));
+        let [own, one_ideal, own_ideal] = p99_with_ideals(&crew(false));
+        assert!((1.0..1.6).contains(&(one / ideal)), "{one} and {ideal}");
+        assert!(
+            (0.9..1.3).contains(&(own / own_ideal)),
+            "{own}, {own_ideal}"
+        );
+        assert!(own > 1.5 * one && own > 1.5 * one_ideal, "{own} and {one}");
     }
 }
 
