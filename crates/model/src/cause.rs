@@ -225,18 +225,18 @@ causes! {
         key: "upstream",
         label: "waiting for an upstream",
         blame: "workers waiting for another server, which they had asked in the middle of a request",
+        by: "workers waiting for an upstream, {}",
         absence: "waiting for other servers",
         advice: "Look at the servers that this one asks: most of this time is theirs.",
     }
-    /// The runtime of the server's language stopped all of its threads, to collect garbage.
+    /// The whole server stood still: to collect garbage, for a fork, by a signal.
     Pause: Server {
         key: "pause",
-        label: "pauses of the runtime",
-        blame: "the whole server stopping for its runtime",
+        label: "pauses of the whole server",
+        blame: "the whole server stopping",
         by: "the whole server stopping for {}",
-        absence: "pauses of the runtime",
-        advice: "Make the pauses shorter or rarer: less garbage, another heap size, another collector \
-                 or a goal for its pauses; its own log tells when they were.",
+        absence: "pauses of the whole server",
+        advice: "Make the pauses shorter or rarer; the culprits say what they are for.",
     }
     /// A quota of the cgroup, or of real-time threads, held the worker back.
     Throttled: Outside {
@@ -369,12 +369,18 @@ pub enum Culprit {
         /// The thread.
         tid: Tid,
     },
-    /// Threads of the server's runtime that stopped all others.
+    /// What stopped all threads of the server.
     Runtime {
         /// What for: `garbage collection`.
         task: String,
-        /// Their names, in alphabetical order.
+        /// The names of the threads that did it, in alphabetical order; empty where they have none of their own.
         threads: Vec<String>,
+    },
+    /// The servers that the recorded one asks itself.
+    Upstream {
+        /// Address and port of each, with the program if it runs on the same machine: `127.0.0.1:11211
+        /// (memcached)`. If there are several, it is not known which of them was waited for.
+        servers: Vec<String>,
     },
     /// A CPU that several threads of the server have to share.
     SharedCpu {
@@ -410,7 +416,16 @@ impl std::fmt::Display for Culprit {
             Self::Softirq { name } | Self::SystemCall { name } => f.write_str(name),
             Self::Worker { name, tid } if *name == nameless(*tid) => write!(f, "worker {name}"),
             Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
+            Self::Runtime { task, threads } if threads.is_empty() => f.write_str(task),
             Self::Runtime { task, threads } => write!(f, "{task} ({})", threads.join(", ")),
+            Self::Upstream { servers } => match servers.as_slice() {
+                [] => f.write_str("not known which"),
+                [only] => f.write_str(only),
+                [one, other] => write!(f, "one of {one} and {other}"),
+                [one, other, rest @ ..] => {
+                    write!(f, "one of {one}, {other} and {} more", rest.len())
+                }
+            },
             Self::SharedCpu { cpu, threads } => write!(f, "{threads} threads on CPU {cpu}"),
             Self::IdleState { state } => write!(f, "idle state {state}"),
         }

@@ -29,7 +29,7 @@ mod reader;
 mod sink;
 mod writer;
 
-pub use context::{InterruptName, RecordingContext, ThreadName};
+pub use context::{InterruptName, RecordingContext, ThreadName, UpstreamServer};
 pub use cut::{Cut, CutReason};
 pub use damage::{Damage, Gap, RecordingError};
 pub use packed::{PackedEvent, RecordedEvent};

@@ -31,8 +31,8 @@
 //! it is idle, and not blocked. If it has read the request, and sleeps where sockets are waited for, it waits
 //! for another server (`upstream`), unless a thread of its own process woke it.
 //!
-//! While the runtime of the server's language has stopped everything else of the server ([`pauses`]),
-//! whatever holds up a worker is `pause`.
+//! While the whole server, or the worker's process, stands still ([`pauses`]), whatever holds up a worker is
+//! `pause`.
 //!
 //! For a request, the history between its T2 and its T6 is what held it up directly. The rest of T2 to
 //! T6 is work: its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
@@ -117,7 +117,7 @@
 //! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests that
 //! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
-//! their traces (`trace`). `pauses` finds when the runtime stopped them, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
+//! their traces (`trace`). `pauses` finds when the whole server stood still, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
 //! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;

@@ -19,7 +19,7 @@ use super::entry::Ledger;
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
-use super::pauses::Pauses;
+use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::worker::Worker;
 use crate::id_map::{LastFound, grow_to};
@@ -51,8 +51,9 @@ pub(super) struct ServerState {
     pub(super) events: EventQueue,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     tokens_ns: u64,
-    /// When the runtime stopped the server in this window.
+    /// When the server stood still in this window.
     pauses: Arc<Pauses>,
+    forks: Forks,
     disturbances: Disturbances,
     pub(super) ledger: Ledger,
 }
@@ -74,6 +75,7 @@ impl ServerState {
             events: EventQueue::default(),
             tokens_ns: 0,
             pauses: Arc::default(),
+            forks: Forks::default(),
             disturbances: Disturbances::default(),
             ledger: Ledger {
                 labels: Labels::new(context),
@@ -96,7 +98,9 @@ impl ServerState {
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
-        self.pauses = Arc::new(Pauses::of(timeline, &mut self.ledger.labels));
+        let window = (matched, timeline);
+        let pauses = Pauses::of(window, &mut self.ledger.labels, &mut self.forks);
+        self.pauses = Arc::new(pauses);
         let mut last = 0;
         let unknown = self.label(Cause::Unobserved, Who::Nobody);
         for &tid in &matched.workers {

@@ -28,6 +28,8 @@ pub enum Sleep {
         /// The system call.
         call: u16,
     },
+    /// A signal or a debugger has stopped it.
+    Stopped,
     /// The reason was not recorded.
     Unknown,
 }
@@ -65,6 +67,9 @@ impl Sleep {
         let Some(asleep) = asleep else {
             return Self::Unknown;
         };
+        if asleep.stopped {
+            return Self::Stopped;
+        }
         let Some(number) = asleep.call else {
             return Self::Fault;
         };
@@ -168,6 +173,7 @@ mod tests {
         Sleep::of(Some(Asleep {
             call,
             uninterruptible,
+            stopped: false,
         }))
     }
 
@@ -182,6 +188,12 @@ mod tests {
         assert_eq!(sleep(Some(230), false), Sleep::Other { call: 230 });
         assert_eq!(sleep(None, true), Sleep::Fault);
         assert_eq!(Sleep::of(None), Sleep::Unknown);
+        let stopped = Asleep {
+            call: Some(232),
+            uninterruptible: false,
+            stopped: true,
+        };
+        assert_eq!(Sleep::of(Some(stopped)), Sleep::Stopped);
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod kernel;
 mod own;
 mod parts;
 mod slices;
+mod stops;
+mod story;
 mod waits;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ mod cgroup;
 mod command;
 mod error;
 mod sockets;
+mod upstreams;
 mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ use self::sockets::{
     WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
     waiting,
 };
+pub use self::upstreams::upstreams;
 pub use self::whole::{ensure_one_server, whole_server};
 pub use taillab_model::Transport;
 

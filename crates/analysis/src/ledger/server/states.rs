@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, StoppedFor};
 use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
@@ -45,21 +45,33 @@ impl ServerState {
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
         let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
         let place = of.map(|id| self.requests[id].place);
-        let sleep = match place.filter(|_| self.ledger.labels.cause(own) == Cause::SlowService) {
-            Some(place) => PartOf::Service(place),
-            None => PartOf::Sleep(self.workers[w].state_since_ns, place),
+        let since_ns = self.workers[w].state_since_ns;
+        let sleep = match (self.ledger.labels.cause(own), place) {
+            (Cause::SlowService, Some(place)) => PartOf::Service(place),
+            // one signal stops all threads
+            (Cause::Pause, _) => PartOf::Stay { since_ns },
+            _ => PartOf::Sleep(since_ns, place),
         };
         self.workers[w].trace.note(Happened::Work(timer), work);
         if self.pauses.is_empty() {
             self.held_up(w, (own, of), (from_ns, slept_ns), sleep);
         } else {
-            Arc::clone(&self.pauses).split((from_ns, slept_ns), |span, pause| match pause {
-                Some(since_ns) => {
-                    let paused = self.label(Cause::Pause, Who::Runtime);
-                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+            let (pauses, span) = (Arc::clone(&self.pauses), (from_ns, slept_ns));
+            let tid = self.workers[w].tid;
+            let parts = pauses.parts(span, |main| main == tid);
+            if parts.is_empty() {
+                self.held_up(w, (own, of), span, sleep);
+            }
+            for (span, pause) in parts {
+                match pause {
+                    Some(pause) => {
+                        let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
+                        let since_ns = pause.from_ns;
+                        self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                    }
+                    None => self.held_up(w, (own, of), span, sleep),
                 }
-                None => self.held_up(w, (own, of), span, sleep),
-            });
+            }
         }
         self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
     }
@@ -207,8 +219,9 @@ impl ServerState {
                     Some(by) => (Cause::BlockedOther, Who::Thread(by)),
                     // it waits for the client to take what it sends
                     None if self.sends(w) => (Cause::BlockedOther, Who::Nobody),
-                    None => (Cause::Upstream, Who::Nobody),
+                    None => (Cause::Upstream, self.ledger.labels.upstream()),
                 },
+                Sleep::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
                 Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
             },
             _ => (Cause::Unobserved, Who::Nobody),

@@ -31,6 +31,12 @@ pub(super) fn whole_context() -> RecordingContext {
     RecordingContext {
         threads: (1..50).map(thread).collect(),
         observer_cpu_share: Some(0.01),
+        upstreams: vec![UpstreamServer {
+            address: [127, 0, 0, 1].into(),
+            port: 11_211,
+            program: "memcached".into(),
+            connections: 3,
+        }],
         ..context()
     }
 }
