@@ -13,7 +13,7 @@ use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use crate::composition::AROUND;
 
 /// What a reader is told, and the causes that it sums up.
-const PARTS: [(&str, &[Cause]); 15] = [
+const PARTS: [(&str, &[Cause]); 16] = [
     ("wake-ups and idle exits", &[Cause::Wakeup, Cause::IdleExit]),
     ("receive", &[Cause::StackRx]),
     ("transmit", &[Cause::StackTx]),
@@ -21,6 +21,7 @@ const PARTS: [(&str, &[Cause]); 15] = [
     ("own threads", &[Cause::OwnThreads]),
     ("pauses of the whole server", &[Cause::Pause]),
     ("waiting for an upstream", &[Cause::Upstream]),
+    ("waiting for the client", &[Cause::Client]),
     ("interrupts and softirqs", &[Cause::Irq, Cause::Softirq]),
     (
         "batching and order",

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Tid;
+use crate::send_wait::SendWait;
+use crate::stopped::StoppedFor;
 
 /// What kind of thing a cause is; pages colour by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -229,6 +231,15 @@ causes! {
         absence: "waiting for other servers",
         advice: "Look at the servers that this one asks: most of this time is theirs.",
     }
+    /// The response was written, and waited for the client, or for the network on the way to it.
+    Client: Outside {
+        key: "client",
+        label: "waiting for the client",
+        blame: "responses waiting for the client to take them",
+        by: "written responses waiting for {}",
+        absence: "responses that wait for the client",
+        advice: "Look at the client, and at the path to it: the server had written these responses.",
+    }
     /// The whole server stood still: to collect garbage, for a fork, by a signal.
     Pause: Server {
         key: "pause",
@@ -376,6 +387,11 @@ pub enum Culprit {
         /// The names of the threads that did it, in alphabetical order; empty where they have none of their own.
         threads: Vec<String>,
     },
+    /// What a response waited for that the server had written.
+    Sending {
+        /// In a few words: `a delayed ACK (Nagle's algorithm)`.
+        what: String,
+    },
     /// The servers that the recorded one asks itself.
     Upstream {
         /// Address and port of each, with the program if it runs on the same machine: `127.0.0.1:11211
@@ -394,6 +410,17 @@ pub enum Culprit {
         /// Its index.
         state: u8,
     },
+}
+
+impl Culprit {
+    /// What makes it rarer or shorter, where that depends on the culprit.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Runtime { task, .. } => StoppedFor::named(task).map(StoppedFor::advice),
+            Self::Sending { what } => SendWait::named(what).map(SendWait::advice),
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Culprit {
@@ -418,6 +445,7 @@ impl std::fmt::Display for Culprit {
             Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
             Self::Runtime { task, threads } if threads.is_empty() => f.write_str(task),
             Self::Runtime { task, threads } => write!(f, "{task} ({})", threads.join(", ")),
+            Self::Sending { what } => f.write_str(what),
             Self::Upstream { servers } => match servers.as_slice() {
                 [] => f.write_str("not known which"),
                 [only] => f.write_str(only),

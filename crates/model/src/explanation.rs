@@ -11,6 +11,7 @@ pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
 pub use crate::bursts::{BurstRoot, Clustering, SlowRequests};
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 pub use crate::program::{Program, programs};
+pub use crate::send_wait::SendWait;
 pub use crate::share::Share;
 pub use crate::stopped::StoppedFor;
 use crate::{Monotonic, Nanos, Tid};

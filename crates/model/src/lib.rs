@@ -35,6 +35,7 @@ mod quantile_ratio;
 mod recording;
 mod request;
 pub mod rtt;
+mod send_wait;
 mod share;
 mod stopped;
 mod student;

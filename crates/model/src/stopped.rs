@@ -1,7 +1,5 @@
 //! What can stop all threads of a server at once.
 
-use crate::cause::Culprit;
-
 /// What the whole server stood still for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StoppedFor {
@@ -56,11 +54,8 @@ impl StoppedFor {
         }
     }
 
-    /// What a culprit says that the server stood still for.
-    pub fn of(culprit: &Culprit) -> Option<Self> {
-        let Culprit::Runtime { task, .. } = culprit else {
-            return None;
-        };
+    /// The one with this name in results.
+    pub(crate) fn named(task: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|why| why.task() == task)
     }
 }

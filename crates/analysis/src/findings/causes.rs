@@ -2,7 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{
-    Cause, CauseShare, Finding, PredictedPoint, Prediction, StoppedFor, programs,
+    Cause, CauseShare, Finding, PredictedPoint, Prediction, programs,
 };
 
 use super::bursts;
@@ -63,16 +63,14 @@ fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     conclusive(text, advice, Some(whole.cause))
 }
 
-/// What to do about a cause: what the whole server stood still for most says it better than the cause.
+/// What to do about a cause: its largest culprit may say it better.
 fn advice(facts: &Facts<'_>, whole: &CauseShare) -> Option<&'static str> {
     let above = |share: &CauseShare| share.excess_share_above_p99.value;
     let of_cause = (facts.server.causes.iter()).filter(|share| share.cause == whole.cause);
     let named = of_cause.filter_map(|share| Some((share, share.culprit.as_ref()?)));
     let chief = named.max_by(|a, b| above(a.0).total_cmp(&above(b.0)));
-    let stopped = chief.and_then(|(_, culprit)| StoppedFor::of(culprit));
-    stopped
-        .map(StoppedFor::advice)
-        .or(whole.cause.info().advice)
+    let own = chief.and_then(|(_, culprit)| culprit.advice());
+    own.or(whole.cause.info().advice)
 }
 
 /// Requests that take far longer than the others, and whom they delayed.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taillab_model::explanation::{Cause, Culprit, StoppedFor, nameless};
+use taillab_model::explanation::{Cause, Culprit, SendWait, StoppedFor, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::{IdMap, Numbered};
@@ -28,6 +28,8 @@ pub enum Who {
     Call(u16),
     /// What stops all threads of the server.
     Stopped(StoppedFor),
+    /// What a response waited for that was written.
+    Sending(SendWait),
     /// The servers that the recorded one asks itself.
     Upstream,
     /// The threads of the server that share a CPU, by its number.
@@ -190,6 +192,9 @@ impl Labels {
                     .cloned()
                     .collect(),
             },
+            Who::Sending(wait) => Culprit::Sending {
+                what: wait.what().to_owned(),
+            },
             Who::Upstream => Culprit::Upstream {
                 servers: self.upstreams.clone(),
             },
@@ -329,6 +334,7 @@ fn pack(who: Who) -> u64 {
         Who::OnCpu(cpu) => with(7, cpu.into()),
         Who::Stopped(why) => with(8, why as u64),
         Who::Upstream => with(9, 0),
+        Who::Sending(wait) => with(10, wait as u64),
     }
 }
 

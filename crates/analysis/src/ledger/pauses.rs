@@ -7,8 +7,8 @@ mod forks;
 mod named;
 mod v8;
 
-use taillab_model::Tid;
 use taillab_model::explanation::StoppedFor;
+use taillab_model::{Monotonic, Tid};
 
 use super::label::Labels;
 use crate::matched::Matched;
@@ -32,7 +32,7 @@ pub(super) struct Pause {
 }
 
 /// A part of a stretch of time, and the pause in which it is.
-pub(super) type Part = ((u64, u64), Option<Pause>);
+pub(super) type PausePart = ((u64, u64), Option<Pause>);
 
 /// The pauses in a window.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ impl Pauses {
         &self,
         (from_ns, to_ns): (u64, u64),
         mut concerns: impl FnMut(Tid) -> bool,
-    ) -> Vec<Part> {
+    ) -> Vec<PausePart> {
         let begins = |pause: &Pause| pause.from_ns.saturating_add(self.longest_ns) <= from_ns;
         let first = self.found.partition_point(begins);
         let mut parts = Vec::new();
@@ -99,14 +99,13 @@ impl Pauses {
     }
 }
 
-/// When a thread read or answered requests, in order of time: it did not stand still then.
-fn served_at(matched: &Matched, thread: Tid) -> Vec<u64> {
+/// When a thread read and wrote, in order of time: it did not stand still then.
+pub(super) fn served_at(matched: &Matched, thread: Tid) -> Vec<u64> {
     let mut at_ns = Vec::new();
     for (place, _) in (matched.workers.iter().enumerate()).filter(|(_, tid)| **tid == thread) {
-        let stamps = matched.requests.stamps(place);
-        let [_, _, t4, t5] = stamps.middle();
-        let known = [t4, t5, Some(stamps.t6)].into_iter().flatten();
-        at_ns.extend(known.map(|at| at.nanos_since_boot()));
+        let [_, _, t4, t5] = matched.requests.stamps(place).middle();
+        let known = [t4, t5].into_iter().flatten();
+        at_ns.extend(known.map(Monotonic::nanos_since_boot));
     }
     at_ns.sort_unstable();
     at_ns

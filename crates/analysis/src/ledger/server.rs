@@ -5,6 +5,7 @@
 //! ([`ServerState::advance`], [`ServerState::settle`]).
 
 mod charge;
+mod sending;
 mod states;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::label::{Label, Labels, Who};
 use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::worker::Worker;
-use crate::id_map::{LastFound, grow_to};
+use crate::id_map::{IdMap, LastFound, grow_to};
 use crate::matched::Matched;
 use crate::speed::Speed;
 use crate::timeline::{Policies, Timeline};
@@ -54,6 +55,8 @@ pub(super) struct ServerState {
     /// When the server stood still in this window.
     pauses: Arc<Pauses>,
     forks: Forks,
+    /// When threads read and wrote in this window, of those of which that was asked.
+    acts_ns: IdMap<Vec<u64>>,
     disturbances: Disturbances,
     pub(super) ledger: Ledger,
 }
@@ -76,6 +79,7 @@ impl ServerState {
             tokens_ns: 0,
             pauses: Arc::default(),
             forks: Forks::default(),
+            acts_ns: IdMap::default(),
             disturbances: Disturbances::default(),
             ledger: Ledger {
                 labels: Labels::new(context),
@@ -98,6 +102,7 @@ impl ServerState {
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
+        self.acts_ns.clear();
         let window = (matched, timeline);
         let pauses = Pauses::of(window, &mut self.ledger.labels, &mut self.forks);
         self.pauses = Arc::new(pauses);

@@ -44,6 +44,10 @@ mod call {
     pub(super) const FUTEX_WAITV: u16 = 449;
     pub(super) const FUTEX_WAIT: u16 = 455;
 
+    /// Writing to a socket, among others: `write`, `writev`, `sendfile`, `sendto`, `sendmsg`, `splice`,
+    /// `sendmmsg`.
+    pub(super) const SEND: [u16; 7] = [WRITE, WRITEV, 40, 44, 46, 275, 307];
+
     /// Files only: `pread64`, `pwrite64`, `preadv`, `pwritev`, `preadv2`, `pwritev2`, `msync`,
     /// `fsync`, `fdatasync`, `sync`, `syncfs`, `sync_file_range`, `fallocate`, `readahead`,
     /// `open`, `openat`, `openat2`, `stat` and its kin, `getdents`, `rename`, `unlink`,
@@ -62,6 +66,11 @@ mod call {
 }
 
 impl Sleep {
+    /// Whether it is in a call that writes, to a socket for instance.
+    pub(crate) fn is_in_send(self) -> bool {
+        matches!(self, Self::Other { call } if call::SEND.contains(&call))
+    }
+
     /// From what a switch says about the thread that went to sleep.
     pub fn of(asleep: Option<Asleep>) -> Self {
         let Some(asleep) = asleep else {

@@ -185,7 +185,7 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
     // it has begun to answer: the client is waited for
     let found = asks(0, true);
     assert_eq!(of(&found, Cause::Upstream), 0);
-    assert!(of(&found, Cause::BlockedOther) > 0);
+    assert!(of(&found, Cause::Client) > 0);
 }
 
 /// A thread of a pool sleeps in `futex` until the dispatcher, which has work of its own to do first, hands it a

@@ -95,10 +95,16 @@ fn a_fork_ends_when_the_child_first_runs() {
     assert!((7.9e6..8.1e6).contains(&pause.mean_event_ns), "{pause:?}");
 }
 
-/// Another process of the same server comes onto a CPU for the first time, woken by a packet of its own.
+/// Another process of the same server comes onto a CPU for the first time, woken by a packet of its own; or the
+/// first process of a pool of two has started it, and not the one that serves.
 #[test]
 fn an_old_process_of_the_same_name_is_no_fork() {
-    let other = 1_000;
+    is_no_fork(true, &[1_000]);
+    is_no_fork(false, &[1_000, 9]);
+}
+
+fn is_no_fork(is_woken: bool, others: &[Tid]) {
+    let other = others[0];
     let thread = |tid| ThreadName {
         tid,
         pid: tid,
@@ -107,7 +113,11 @@ fn an_old_process_of_the_same_name_is_no_fork() {
         real_time: Some(false),
     };
     let context = RecordingContext {
-        threads: vec![thread(FIRST), thread(other)],
+        threads: [FIRST]
+            .iter()
+            .chain(others)
+            .map(|tid| thread(*tid))
+            .collect(),
         ..RecordingContext::default()
     };
     let found = Story::told(context, (60, 20_000_000), |story| {
@@ -116,7 +126,9 @@ fn an_old_process_of_the_same_name_is_no_fork() {
         story.sleeps(0, 2_000, (0, FIRST), None);
         story.reads(0, 3_000, FIRST);
         if story.round == 30 {
-            story.wakes(1, 8_000_000, other, 0);
+            if is_woken {
+                story.wakes(1, 8_000_000, other, 0);
+            }
             story.sleeps(1, 8_003_000, (0, other), None);
             story.sleeps(1, 8_500_000, (other, 0), Some(EPOLL));
         }

@@ -21,7 +21,10 @@ const MAYBE_OLD_NS: u64 = 100_000_000;
 /// No fork takes longer.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// The child may come onto a CPU so long after its parent has gone on.
+/// The child may wait for a CPU for so long after its parent has gone on.
+const LONGEST_WAIT_NS: u64 = 30_000_000;
+
+/// It may come onto an idle one so long after its parent sleeps.
 const LONGEST_WAY_NS: u64 = 200_000;
 
 /// When the processes that are called like one of the server's were first seen on a CPU.
@@ -43,19 +46,15 @@ impl Forks {
         let mut found = Vec::new();
         for (name, processes) in alike(labels) {
             self.note_first(timeline, &processes);
+            let Some(parent) = self.only_old(labels, &processes) else {
+                continue;
+            };
             let began_ns = timeline.from().nanos_since_boot();
-            let first_ns = |process: &Tid| self.first_ns.get(process).copied();
-            let new = processes
-                .iter()
-                .filter_map(|process| Some((*process, first_ns(process)?)));
-            let new: Vec<(Tid, u64)> = new.filter(|(_, at_ns)| *at_ns > began_ns).collect();
-            let parents = processes.iter().filter(|process| {
-                !new.is_empty() && labels.is_own(**process) && matched.workers.contains(process)
-            });
+            let first_ns = processes.iter().filter(|child| **child > parent);
+            let first_ns = first_ns.filter_map(|child| self.first_ns.get(child).copied());
+            let ends: Vec<u64> = first_ns.filter(|at_ns| *at_ns > began_ns).collect();
             let before = found.len();
-            for &parent in parents {
-                let children = new.iter().filter(|(child, _)| *child != parent);
-                let ends = children.map(|(_, first_ns)| *first_ns);
+            if !ends.is_empty() && matched.workers.contains(&parent) {
                 found.extend(forks_of(parent, ends, matched, timeline));
             }
             if found.len() > before {
@@ -63,6 +62,15 @@ impl Forks {
             }
         }
         found
+    }
+
+    /// The only one of these processes that is the server's and is not new: that of a server which forks to copy
+    /// itself. Where there are several, it is not known which of them forked.
+    fn only_old(&self, labels: &Labels, processes: &[Tid]) -> Option<Tid> {
+        let is_new = |process: &Tid| self.first_ns.get(process).is_some_and(|at_ns| *at_ns > 0);
+        let mut old = (processes.iter().copied())
+            .filter(|process| labels.is_own(*process) && !is_new(process));
+        old.next().filter(|_| old.next().is_none())
     }
 
     /// Notes when these processes were first on a CPU.
@@ -108,18 +116,13 @@ fn alike(labels: &Labels) -> BTreeMap<String, Vec<Tid>> {
 }
 
 /// The forks of this process, which ended at these times.
-fn forks_of(
-    parent: Tid,
-    ends_ns: impl Iterator<Item = u64>,
-    matched: &Matched,
-    timeline: &Timeline,
-) -> Vec<Pause> {
+fn forks_of(parent: Tid, ends_ns: Vec<u64>, matched: &Matched, timeline: &Timeline) -> Vec<Pause> {
     let Some(line) = timeline.worker(parent) else {
         return Vec::new();
     };
     let served = served_at(matched, parent);
-    let forks = ends_ns.filter_map(|to_ns| {
-        let from_ns = awake_since(line, to_ns)?.max(last_until(&served, to_ns));
+    let forks = ends_ns.into_iter().filter_map(|child_ns| {
+        let (from_ns, to_ns) = last_work(line, &served, child_ns)?;
         (to_ns - from_ns >= LEAST_NS).then_some(Pause {
             from_ns,
             to_ns,
@@ -128,6 +131,20 @@ fn forks_of(
         })
     });
     forks.collect()
+}
+
+/// The longest stretch in which a thread worked without reading or writing, shortly before a child of its came
+/// onto a CPU then.
+fn last_work(line: &WorkerLine, served: &[u64], child_ns: u64) -> Option<(u64, u64)> {
+    let upto = served.partition_point(|&at_ns| at_ns < child_ns);
+    let lately = served[..upto].iter().rev().copied();
+    let lately = lately.take_while(|at_ns| at_ns + LONGEST_WAIT_NS > child_ns);
+    let ends_ns = [child_ns].into_iter().chain(lately);
+    let stretches = ends_ns.filter_map(|to_ns| {
+        let before_ns = last_until(served, to_ns.saturating_sub(1));
+        Some((awake_since(line, to_ns)?.max(before_ns), to_ns))
+    });
+    stretches.max_by_key(|(from_ns, to_ns)| to_ns - from_ns)
 }
 
 /// Since when a thread had been on a CPU, or had waited for one, without a sleep; `None` if it slept then.

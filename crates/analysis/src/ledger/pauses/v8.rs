@@ -1,14 +1,14 @@
 //! Collections of V8. Its threads are called like the program (`node`), as those of libuv's pool are.
 //!
 //! The main thread hands parts of a collection to the others, collects as well, and then sleeps in `futex` until
-//! the last of them has finished and wakes it. For work in libuv's pool it never does: it goes on serving, and
-//! is told in `epoll_wait`. So a thread that wakes the main thread out of `futex` is one of V8's. A collection
-//! reaches from when these threads came onto CPUs, or from when the main thread last served anything, until it
-//! is on a CPU again. Where such a thread has the CPU that the main thread waits for, that is the collection's
-//! doing as well.
+//! the last of them has finished and wakes it. For work in libuv's pool it does not: it goes on serving, and is
+//! told in `epoll_wait`. (It may sleep in `futex` for a moment, if a thread of the pool has a lock that it wants.)
+//! So a thread that wakes the main thread mostly out of `futex` is one of V8's. A collection reaches from when
+//! these threads came onto CPUs, or from when the main thread last read or wrote, until it is on a CPU again.
+//! Where such a thread has the CPU that the main thread waits for, that is the collection's doing as well.
 
-use taillab_model::Tid;
 use taillab_model::explanation::StoppedFor;
+use taillab_model::{Nanos, Tid};
 
 use super::{LONGEST_GAP_NS, Pause, last_until, served_at};
 use crate::id_map::IdMap;
@@ -96,16 +96,10 @@ fn pauses(
     served: &[u64],
 ) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
-    let mut collectors: IdMap<()> = IdMap::default();
+    let collectors = collectors(spans, helpers);
     for (place, pair) in spans.windows(2).enumerate() {
-        let WorkerState::Asleep(Sleep::Lock { call: Some(_) }) = pair[0].state else {
-            continue;
-        };
-        let WorkerState::Woken { by, .. } = pair[1].state else {
-            continue;
-        };
-        if helpers.contains_key(&by) {
-            collectors.insert(by, ());
+        let by = joined_by(pair, helpers);
+        if by.is_some_and(|by| collectors.contains_key(&by)) {
             let from_ns = begin(&spans[..=place], stays, served);
             let on_core = |span: &&WorkerSpan| matches!(span.state, WorkerState::OnCore { .. });
             let goes_on = spans[place..].iter().find(on_core);
@@ -134,6 +128,36 @@ fn pauses(
     }
     joined(found, served)
 }
+
+/// The helper that wakes the main thread out of a wait for it, at the end of the first of these spans.
+fn joined_by(pair: &[WorkerSpan], helpers: &IdMap<()>) -> Option<Tid> {
+    match (pair[0].state, pair[1].state) {
+        (WorkerState::Asleep(Sleep::Lock { call: Some(_) }), WorkerState::Woken { by, .. }) => {
+            let is_long = pair[0].to.saturating_since(pair[0].from) >= LEAST_WAIT;
+            (is_long && helpers.contains_key(&by)).then_some(by)
+        }
+        _ => None,
+    }
+}
+
+/// The helpers that wake the main thread more often out of a wait for them than out of `epoll_wait`.
+fn collectors(spans: &[WorkerSpan], helpers: &IdMap<()>) -> IdMap<()> {
+    let mut told: IdMap<i64> = IdMap::default();
+    for pair in spans.windows(2) {
+        if let Some(by) = joined_by(pair, helpers) {
+            *told.entry(by).or_default() += 1;
+        } else if let WorkerState::Asleep(Sleep::Work) = pair[0].state
+            && let WorkerState::Woken { by, .. } = pair[1].state
+        {
+            *told.entry(by).or_default() -= 1;
+        }
+    }
+    told.retain(|_, more| *more > 0);
+    told.into_keys().map(|helper| (helper, ())).collect()
+}
+
+/// A shorter wait may be for a lock.
+const LEAST_WAIT: Nanos = Nanos::from_micros(100);
 
 /// No thread that is not alone keeps a CPU for longer.
 const LONGEST_STAY_NS: u64 = 1_000_000_000;

@@ -11,7 +11,7 @@ use crate::ledger::cpu::Stretch;
 use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
-use crate::ledger::pauses::{Part, Pause};
+use crate::ledger::pauses::{Pause, PausePart};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
 
@@ -52,7 +52,7 @@ impl ServerState {
 
     /// The parts of a stretch of CPU `k` with and without a pause; none if there is no pause in it. A process
     /// that stands still alone matters where its main thread was last.
-    fn pauses_on(&mut self, k: usize, span: (u64, u64)) -> Vec<Part> {
+    fn pauses_on(&mut self, k: usize, span: (u64, u64)) -> Vec<PausePart> {
         let pauses = Arc::clone(&self.pauses);
         pauses.parts(span, |main| {
             let worker = self.by_tid.get(main);
@@ -222,6 +222,7 @@ impl ServerState {
                 | Cause::BlockedIo
                 | Cause::BlockedOther
                 | Cause::Upstream
+                | Cause::Client
                 | Cause::Pause => worker.own,
                 _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
             };

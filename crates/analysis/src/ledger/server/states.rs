@@ -200,6 +200,11 @@ impl ServerState {
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
     fn own_label(&mut self, w: usize, at_ns: u64) -> Label {
+        if let WorkerState::Asleep(sleep) = self.workers[w].state
+            && let Some(label) = self.waits_to_send(w, sleep)
+        {
+            return label;
+        }
         let worker = &self.workers[w];
         let (cause, who) = match worker.state {
             _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, Who::Nobody),
@@ -217,8 +222,6 @@ impl ServerState {
                 Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
                 Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, Who::Thread(by)),
-                    // it waits for the client to take what it sends
-                    None if self.sends(w) => (Cause::BlockedOther, Who::Nobody),
                     None => (Cause::Upstream, self.ledger.labels.upstream()),
                 },
                 Sleep::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
@@ -231,7 +234,7 @@ impl ServerState {
 
     /// The thread of the server that will wake worker `w`, if it does so itself: it is on a CPU then, and
     /// neither a softirq nor an interrupt runs on top of it.
-    fn hands_over(&self, w: usize) -> Option<Tid> {
+    pub(super) fn hands_over(&self, w: usize) -> Option<Tid> {
         let worker = &self.workers[w];
         let by = worker.waker()?;
         let at = Monotonic::from_nanos_since_boot(worker.until_ns);
@@ -243,13 +246,6 @@ impl ServerState {
             })
         });
         wakes.then_some(by)
-    }
-
-    /// Whether worker `w` has begun to answer the request that it serves.
-    fn sends(&self, w: usize) -> bool {
-        let worker = &self.workers[w];
-        let t5_ns = worker.serving.and_then(|id| self.requests[id].t5_ns());
-        t5_ns.is_some_and(|t5_ns| t5_ns <= worker.state_since_ns)
     }
 
     /// Worker `w` begins to serve a request.
