@@ -31,8 +31,9 @@
 //! it is idle, and not blocked. If it has read the request, and sleeps where sockets are waited for, it waits
 //! for another server (`upstream`), unless a thread of its own process woke it. If it has begun to answer, it
 //! waits for the client (`client`): in a call that writes, or one that waits for sockets, or in any other if the
-//! response leaves meanwhile. A worker that goes on with other requests while a response of its own has yet to
-//! leave is done with that one: from then to T6 is `client`, and none of the worker's history is charged to it.
+//! response leaves meanwhile. A worker that turns to other requests while a response of its own has yet to leave
+//! is done with that one when it first sleeps, or reads or writes for another: from then to T6 is `client`, and
+//! none of the worker's history is charged to it.
 //!
 //! While the whole server, or the worker's process, stands still ([`pauses`]), whatever holds up a worker is
 //! `pause`.
