@@ -35,6 +35,7 @@ Cause = Literal[
     "blocked_io",
     "blocked_other",
     "upstream",
+    "client",
     "pause",
     "throttled",
     "slow_service",
@@ -80,6 +81,7 @@ Doing = Literal[
     "page_fault",
     "storage",
     "timer",
+    "stopped",
     "other_call",
     "unknown",
 ]
@@ -594,6 +596,8 @@ class Culprit(Record):
         "system_call",
         "worker",
         "runtime",
+        "sending",
+        "upstream",
         "shared_cpu",
         "idle_state",
     ]
@@ -609,6 +613,12 @@ class Culprit(Record):
     """What for: `garbage collection`."""
     threads: int | None
     """How many threads with requests shared it."""
+    what: str | None
+    """In a few words: `a delayed ACK (Nagle's algorithm)`."""
+    servers: list[str] | None
+    """Address and port of each, with the program if it runs on the same machine: `127.0.0.1:11211
+    (memcached)`. If there are several, it is not known which of them was waited for.
+    """
     cpu: int | None
     """Its number."""
     state: int | None
@@ -688,7 +698,9 @@ class DividedRatio(Record):
     q: float
     """The quantile."""
     ratio: float
-    """This quantile of the measured sojourn ÷ that of the ideal one."""
+    """This quantile of the measured sojourn ÷ that of the ideal one; of `ideal.own_work` where that is the
+    base.
+    """
 
 
 class EarlierRow(Record):
@@ -1019,6 +1031,10 @@ class Ideal(Record):
     """The sojourn that the same queue would give the requests if each had arrived when it was due: a sender
     cannot send two requests at once, which takes bursts away. Its percentiles have no intervals of their
     own. Absent where the client was not ours, or there is no comparison.
+    """
+    own_work: OwnWork | None
+    """The same queue if each request took as long as its own work did; absent where that was not seen, or
+    there is no comparison.
     """
     sojourn: Distribution
     """The distribution."""
@@ -1512,6 +1528,17 @@ class Overload(Record):
     """
     worst_ns: Nanos
     """When the queue was longest."""
+
+
+class OwnWork(Record):
+    """The ideal in which each request is served for as long as its own work took on the CPU, undisturbed."""
+
+    cv: float
+    """The coefficient of variation of the requests' own work."""
+    is_base: bool
+    """Whether `ratio` is measured ÷ this ideal: above a coefficient of 0.5, the requests are not alike."""
+    sojourn: Distribution
+    """The sojourn in that queue. Its percentiles have no intervals of their own."""
 
 
 class PairsAt(Record):
@@ -2607,7 +2634,8 @@ CAUSE_LABELS: dict[str, str] = {
     "blocked_io": "blocked on storage",
     "blocked_other": "blocked",
     "upstream": "waiting for an upstream",
-    "pause": "pauses of the runtime",
+    "client": "waiting for the client",
+    "pause": "pauses of the whole server",
     "throttled": "throttled",
     "slow_service": "slow service",
     "slow_cpu": "slow CPU",

@@ -99,6 +99,7 @@ fn doing(state: WorkerState) -> Doing {
         WorkerState::Asleep(Sleep::Lock { .. }) => Doing::Lock,
         WorkerState::Asleep(Sleep::Fault) => Doing::PageFault,
         WorkerState::Asleep(Sleep::Io { .. }) => Doing::Storage,
+        WorkerState::Asleep(Sleep::Stopped) => Doing::Stopped,
         WorkerState::Asleep(Sleep::Other { .. }) => Doing::OtherCall,
         WorkerState::Asleep(Sleep::Unknown) | WorkerState::Unknown => Doing::Unknown,
     }

@@ -11,7 +11,7 @@ use taillab_model::explanation::{
     CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
     WorkerShare,
 };
-use taillab_model::summary::{ReplayedSchedule, Withdrawn};
+use taillab_model::summary::{OwnWork, ReplayedSchedule, Withdrawn};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::application::Application;
@@ -22,6 +22,7 @@ use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
+use crate::own_work::OwnWorkQueue;
 use crate::roots::Roots;
 use crate::shadow::Shadow;
 use crate::sleeping::Sleepers;
@@ -39,6 +40,8 @@ pub(crate) struct Explained {
     pub(crate) withdrawn: Option<Withdrawn>,
     /// Causes of the excess: first as a whole, then by culprit.
     pub(crate) causes: Vec<CauseShare>,
+    /// The ideal with each request's own work.
+    pub(crate) own_work: Option<OwnWork>,
     /// How well the replay reproduces the measurement.
     pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
@@ -78,6 +81,7 @@ pub(crate) struct Explainer {
     application: Application,
     roots: Roots,
     shadow: Shadow,
+    own_work: OwnWorkQueue,
     /// Matched requests of the windows before.
     requests_before: usize,
     seen: Seen,
@@ -95,7 +99,13 @@ impl Explainer {
         baseline: Baseline,
         process: Option<Tid>,
     ) -> Self {
+        let LedgerOptions {
+            workers,
+            after_response,
+            ..
+        } = options;
         Self {
+            own_work: OwnWorkQueue::new(workers, baseline.receive_ns(), after_response),
             attribution: Attribution::new(context, &options, baseline),
             span: None,
             sojourns: Histogram::default(),
@@ -163,6 +173,7 @@ impl Explainer {
         self.requests_before += requests.len();
         let (collected, sleepers) = (&mut self.collected, &mut self.sleepers);
         let (roots, shadow) = (&mut self.roots, &mut self.shadow);
+        let own_work = &mut self.own_work;
         self.attribution
             .follow(matched, timeline, upto, |entry, labels| {
                 composition.add(entry.stamps.t1, entry, labels);
@@ -170,6 +181,7 @@ impl Explainer {
                 sleepers.account(entry, labels);
                 roots.add(entry, labels);
                 shadow.add(entry, labels);
+                own_work.add(entry);
                 if !entry.pieces.is_empty() {
                     collected.slow(slow_request(timeline, entry, labels));
                 }
@@ -232,6 +244,7 @@ impl Explainer {
         }
         drop(ledger);
         if withdrawn.is_none() {
+            explained.own_work = self.own_work.finish();
             let predicted = predict::predict(
                 &observed(),
                 &predict::Basis {

@@ -38,6 +38,7 @@ pub mod matched;
 pub mod matcher;
 pub mod median;
 mod overload;
+mod own_work;
 pub mod paired;
 pub mod predict;
 pub mod ratio;

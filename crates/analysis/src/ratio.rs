@@ -3,6 +3,9 @@
 //! The requests around a percentile of the measurement are not those around the same percentile of the ideal
 //! queue. So the difference between the two percentiles is divided in the proportions in which the ledger
 //! divides the excess of the requests around the measured one.
+//!
+//! Where requests differ much in their work, the ideal is that of each request's own work. It has the slow
+//! requests, too, and what they delay, so they are no part of what is beyond it.
 
 use taillab_model::explanation::{Band, Cause, DividedRatio, RatioPart};
 use taillab_model::summary::{ServerResult, ServiceTimeSource};
@@ -10,14 +13,15 @@ use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use crate::composition::AROUND;
 
 /// What a reader is told, and the causes that it sums up.
-const PARTS: [(&str, &[Cause]); 15] = [
+const PARTS: [(&str, &[Cause]); 16] = [
     ("wake-ups and idle exits", &[Cause::Wakeup, Cause::IdleExit]),
     ("receive", &[Cause::StackRx]),
     ("transmit", &[Cause::StackTx]),
     ("other threads", &[Cause::Background]),
     ("own threads", &[Cause::OwnThreads]),
-    ("pauses of the runtime", &[Cause::Pause]),
+    ("pauses of the whole server", &[Cause::Pause]),
     ("waiting for an upstream", &[Cause::Upstream]),
+    ("waiting for the client", &[Cause::Client]),
     ("interrupts and softirqs", &[Cause::Irq, Cause::Softirq]),
     (
         "batching and order",
@@ -56,16 +60,30 @@ fn divide(server: &ServerResult, band: &Band) -> Option<DividedRatio> {
     let is_in_band = |q: &f64| (band.from_q..=band.to_q).contains(q);
     let q = AROUND.into_iter().find(is_in_band)?;
     let measured = server.measured.sojourn.quantile(q)?.get() as f64;
-    let ideal = server.ideal.sojourn.quantile(q)?.get() as f64;
+    let ideal = server.ideal.base().quantile(q)?.get() as f64;
     if ideal <= 0.0 || measured <= ideal {
         return None;
     }
     let beyond = measured / ideal - 1.0;
+    let probe = probe_ns(server) / ideal;
+    let has_own_work = (server.ideal.own_work.as_ref()).is_some_and(|own_work| own_work.is_base);
+    let parts = match has_own_work {
+        true => parts(&without_slow_requests(band), beyond, probe).unwrap_or_default(),
+        false => parts(band, beyond, probe)?,
+    };
     Some(DividedRatio {
         q,
         ratio: measured / ideal,
-        parts: parts(band, beyond, probe_ns(server) / ideal)?,
+        parts,
     })
+}
+
+/// A band without what the ideal of each request's own work has as well.
+fn without_slow_requests(band: &Band) -> Band {
+    let mut band = band.clone();
+    let is_work = |cause| matches!(cause, Cause::SlowService | Cause::Service);
+    band.parts.retain(|part| !is_work(part.cause));
+    band
 }
 
 /// What is beyond 1, of which the probe makes this much, in the proportions of a band; `None` if the band has
@@ -153,6 +171,14 @@ mod tests {
         let found = parts(&of, 0.1, 0.15).unwrap();
         assert_eq!((found.len(), found[0].value), (1, 0.1));
         assert_eq!(parts(&band(&[]), 1.0, 0.0), None);
+    }
+
+    #[test]
+    fn slow_requests_are_no_part_where_the_ideal_has_them() {
+        let of = band(&[(Cause::SlowService, 90_000.0), (Cause::Wakeup, 9_000.0)]);
+        let found = parts(&without_slow_requests(&of), 0.5, 0.0).unwrap();
+        assert_eq!((found.len(), found[0].value), (1, 0.5));
+        assert_eq!(found[0].causes, [Cause::Wakeup, Cause::IdleExit]);
     }
 
     #[test]

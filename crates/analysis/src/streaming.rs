@@ -380,6 +380,7 @@ impl<'c> Analysis<'c> {
             sojourn: ideal,
             of_schedule: self.arrivals.of_schedule().filter(|_| is_compared),
             by_service_time,
+            own_work: explained.own_work.take(),
             workers,
             workers_source: WorkersSource::default(),
             virtual_workers: false,

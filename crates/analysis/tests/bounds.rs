@@ -18,6 +18,7 @@ fn switch(prev: Tid, next: Tid) -> EventKind {
         asleep: (prev != 0).then_some(Asleep {
             call: None,
             uninterruptible: false,
+            stopped: false,
         }),
     }
 }

@@ -234,6 +234,7 @@ impl Cpu<'_> {
         let asleep = Asleep {
             call: Some(232),
             uninterruptible: false,
+            stopped: false,
         };
         let kind = EventKind::Switched {
             prev: self.current,

@@ -48,6 +48,7 @@ fn speak(traffic: &mut Traffic, protocol: Protocol, seed: u64) {
                 *asleep = Some(Asleep {
                     call: Some(EPOLL_WAIT),
                     uninterruptible: false,
+                    stopped: false,
                 });
             }
             EventKind::PacketIn { key, .. } | EventKind::PacketOut { key, .. } => match protocol {

@@ -77,6 +77,7 @@ fn serve(events: &mut Vec<Event>, mut now: u64, key: RequestKey) -> u64 {
         asleep: (prev == SERVER).then_some(Asleep {
             call: Some(0),
             uninterruptible: false,
+            stopped: false,
         }),
     };
     add(events, now + 2_000, EventKind::SegmentQueued { key });

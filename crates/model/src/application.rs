@@ -48,6 +48,8 @@ pub enum Doing {
     Storage,
     /// It sleeps until a timer expires.
     Timer,
+    /// A signal or a debugger has stopped it.
+    Stopped,
     /// It sleeps in another system call.
     OtherCall,
     /// It is not known what it does.
@@ -56,7 +58,7 @@ pub enum Doing {
 
 impl Doing {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::OnCpu,
         Self::WaitingForCpu,
         Self::Sockets,
@@ -64,6 +66,7 @@ impl Doing {
         Self::PageFault,
         Self::Storage,
         Self::Timer,
+        Self::Stopped,
         Self::OtherCall,
         Self::Unknown,
     ];
@@ -78,6 +81,7 @@ impl Doing {
             Self::PageFault => "page faults",
             Self::Storage => "storage",
             Self::Timer => "timers",
+            Self::Stopped => "stopped",
             Self::OtherCall => "other calls",
             Self::Unknown => "unknown",
         }

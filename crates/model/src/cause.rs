@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Tid;
+use crate::send_wait::SendWait;
+use crate::stopped::StoppedFor;
 
 /// What kind of thing a cause is; pages colour by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -225,18 +227,27 @@ causes! {
         key: "upstream",
         label: "waiting for an upstream",
         blame: "workers waiting for another server, which they had asked in the middle of a request",
+        by: "workers waiting for an upstream, {}",
         absence: "waiting for other servers",
         advice: "Look at the servers that this one asks: most of this time is theirs.",
     }
-    /// The runtime of the server's language stopped all of its threads, to collect garbage.
+    /// The response was written, and waited for the client, or for the network on the way to it.
+    Client: Outside {
+        key: "client",
+        label: "waiting for the client",
+        blame: "responses waiting for the client to take them",
+        by: "written responses waiting for {}",
+        absence: "responses that wait for the client",
+        advice: "Look at the client, and at the path to it: the server had written these responses.",
+    }
+    /// The whole server stood still: to collect garbage, for a fork, by a signal.
     Pause: Server {
         key: "pause",
-        label: "pauses of the runtime",
-        blame: "the whole server stopping for its runtime",
+        label: "pauses of the whole server",
+        blame: "the whole server stopping",
         by: "the whole server stopping for {}",
-        absence: "pauses of the runtime",
-        advice: "Make the pauses shorter or rarer: less garbage, another heap size, another collector \
-                 or a goal for its pauses; its own log tells when they were.",
+        absence: "pauses of the whole server",
+        advice: "Make the pauses shorter or rarer; the culprits say what they are for.",
     }
     /// A quota of the cgroup, or of real-time threads, held the worker back.
     Throttled: Outside {
@@ -369,12 +380,23 @@ pub enum Culprit {
         /// The thread.
         tid: Tid,
     },
-    /// Threads of the server's runtime that stopped all others.
+    /// What stopped all threads of the server.
     Runtime {
         /// What for: `garbage collection`.
         task: String,
-        /// Their names, in alphabetical order.
+        /// The names of the threads that did it, in alphabetical order; empty where they have none of their own.
         threads: Vec<String>,
+    },
+    /// What a response waited for that the server had written.
+    Sending {
+        /// In a few words: `a delayed ACK (Nagle's algorithm)`.
+        what: String,
+    },
+    /// The servers that the recorded one asks itself.
+    Upstream {
+        /// Address and port of each, with the program if it runs on the same machine: `127.0.0.1:11211
+        /// (memcached)`. If there are several, it is not known which of them was waited for.
+        servers: Vec<String>,
     },
     /// A CPU that several threads of the server have to share.
     SharedCpu {
@@ -388,6 +410,17 @@ pub enum Culprit {
         /// Its index.
         state: u8,
     },
+}
+
+impl Culprit {
+    /// What makes it rarer or shorter, where that depends on the culprit.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Runtime { task, .. } => StoppedFor::named(task).map(StoppedFor::advice),
+            Self::Sending { what } => SendWait::named(what).map(SendWait::advice),
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Culprit {
@@ -410,7 +443,17 @@ impl std::fmt::Display for Culprit {
             Self::Softirq { name } | Self::SystemCall { name } => f.write_str(name),
             Self::Worker { name, tid } if *name == nameless(*tid) => write!(f, "worker {name}"),
             Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
+            Self::Runtime { task, threads } if threads.is_empty() => f.write_str(task),
             Self::Runtime { task, threads } => write!(f, "{task} ({})", threads.join(", ")),
+            Self::Sending { what } => f.write_str(what),
+            Self::Upstream { servers } => match servers.as_slice() {
+                [] => f.write_str("not known which"),
+                [only] => f.write_str(only),
+                [one, other] => write!(f, "one of {one} and {other}"),
+                [one, other, rest @ ..] => {
+                    write!(f, "one of {one}, {other} and {} more", rest.len())
+                }
+            },
             Self::SharedCpu { cpu, threads } => write!(f, "{threads} threads on CPU {cpu}"),
             Self::IdleState { state } => write!(f, "idle state {state}"),
         }

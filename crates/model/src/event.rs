@@ -257,6 +257,8 @@ pub struct Asleep {
     pub call: Option<u16>,
     /// Signals do not wake it (`D` in ps): usually storage.
     pub uninterruptible: bool,
+    /// A signal or a debugger has stopped it (`T` or `t` in ps).
+    pub stopped: bool,
 }
 
 /// An interrupt.

@@ -11,7 +11,9 @@ pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
 pub use crate::bursts::{BurstRoot, Clustering, SlowRequests};
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 pub use crate::program::{Program, programs};
+pub use crate::send_wait::SendWait;
 pub use crate::share::Share;
+pub use crate::stopped::StoppedFor;
 use crate::{Monotonic, Nanos, Tid};
 
 /// One cause, or one culprit of it, over the whole measurement.
@@ -87,7 +89,7 @@ pub struct DividedRatio {
     /// The quantile.
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
-    /// This quantile of the measured sojourn ÷ that of the ideal one.
+    /// This quantile of the measured sojourn ÷ that of the ideal one; of `ideal.own_work` where that is the base.
     #[schemars(range(min = 0))]
     pub ratio: f64,
     /// What it consists of besides the ideal, the largest part first; the parts sum to the ratio − 1.

@@ -88,6 +88,10 @@ pub struct Ideal {
     /// Absent where the client was not ours, or there is no comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_schedule: Option<Distribution>,
+    /// The same queue if each request took as long as its own work did; absent where that was not seen, or there
+    /// is no comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_work: Option<OwnWork>,
     /// Workers c of the ideal queue.
     #[schemars(range(min = 1))]
     pub workers: u32,
@@ -104,6 +108,41 @@ pub struct Ideal {
     /// no excess, no cause of it and no forecast. Absent where it is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<Withdrawn>,
+}
+
+impl Ideal {
+    /// The sojourn with which the measured one is compared where a ratio is shown: with each request's own work,
+    /// where requests differ much in that.
+    pub fn base(&self) -> &Distribution {
+        let own_work = self.own_work.as_ref().filter(|own_work| own_work.is_base);
+        own_work.map_or(&self.sojourn, |own_work| &own_work.sojourn)
+    }
+}
+
+/// If the requests' own work varies by more than this coefficient, one t for all of them says little.
+const MOST_CV: f64 = 0.5;
+
+/// The ideal in which each request is served for as long as its own work took on the CPU, undisturbed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnWork {
+    /// The sojourn in that queue. Its percentiles have no intervals of their own.
+    pub sojourn: Distribution,
+    /// The coefficient of variation of the requests' own work.
+    #[schemars(range(min = 0))]
+    pub cv: f64,
+    /// Whether `ratio` is measured ÷ this ideal: above a coefficient of 0.5, the requests are not alike.
+    pub is_base: bool,
+}
+
+impl OwnWork {
+    /// The ideal with this sojourn, for work with this coefficient of variation.
+    pub fn new(sojourn: Distribution, cv: f64) -> Self {
+        Self {
+            sojourn,
+            cv,
+            is_base: cv > MOST_CV,
+        }
+    }
 }
 
 /// A percentile of the ideal sojourn with the ends of t's interval.

@@ -36,7 +36,9 @@ mod quantile_ratio;
 mod recording;
 mod request;
 pub mod rtt;
+mod send_wait;
 mod share;
+mod stopped;
 mod student;
 pub mod summary;
 pub mod text;
@@ -56,7 +58,7 @@ pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
     Chunk, CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,
     LostEvents, PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
-    RecordingReader, RecordingWriter, ThreadName,
+    RecordingReader, RecordingWriter, ThreadName, UpstreamServer,
 };
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
 pub use student::student_975;

@@ -108,7 +108,10 @@ fn kind_and_name(culprit: &Culprit) -> (Kind, &str) {
         Culprit::Interrupt { name, .. }
         | Culprit::Softirq { name }
         | Culprit::SystemCall { name } => (Kind::Other, name.as_str()),
-        Culprit::Runtime { .. } | Culprit::SharedCpu { .. } | Culprit::IdleState { .. } => {
+        Culprit::Runtime { task: what, .. } | Culprit::Sending { what } => {
+            (Kind::Other, what.as_str())
+        }
+        Culprit::Upstream { .. } | Culprit::SharedCpu { .. } | Culprit::IdleState { .. } => {
             (Kind::Other, "")
         }
     }
@@ -147,7 +150,10 @@ impl Program<'_> {
         let (name, n) = (quoted(self.name), self.members);
         match (self.kind, n) {
             (Kind::Other, _) => match self.chief {
-                Culprit::Runtime { .. } | Culprit::SharedCpu { .. } => self.chief.to_string(),
+                Culprit::Runtime { .. }
+                | Culprit::Sending { .. }
+                | Culprit::Upstream { .. }
+                | Culprit::SharedCpu { .. } => self.chief.to_string(),
                 named => quoted(&named.to_string()),
             },
             (Kind::Process | Kind::Thread, 1) => quoted(self.own_name()),

@@ -5,7 +5,7 @@
 //! of one CPU, so that damage costs only the events of the damaged block:
 //! [`RecordingWriter`] writes it while events come, [`RecordingReader`] gives them back in
 //! order of time, both in bounded memory; [`Recording`] is all of it in memory. What a recording
-//! holds besides its events (names of threads and interrupts, t, workers, hooks) is its [`RecordingContext`].
+//! holds besides its events (names of threads and interrupts, t, workers, hooks, the servers that the server asks) is its [`RecordingContext`].
 //!
 //! This module needs neither the kernel nor the probe.
 
@@ -31,7 +31,7 @@ mod reader;
 mod sink;
 mod writer;
 
-pub use context::{InterruptName, RecordingContext, ThreadName};
+pub use context::{InterruptName, RecordingContext, ThreadName, UpstreamServer};
 pub use cut::{Cut, CutReason};
 pub use damage::{Damage, Gap, RecordingError};
 pub use packed::{PackedEvent, RecordedEvent};

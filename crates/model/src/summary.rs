@@ -26,8 +26,8 @@ pub use self::verdict::{
     unbounded_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, BusyPeriodsOfCpu, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource,
-    TakenBy, Withdrawn, WorkersSource,
+    BusyPeriods, BusyPeriodsOfCpu, CpuTaken, Ideal, IdealBounds, Overload, OwnWork,
+    ServiceTimeSource, TakenBy, Withdrawn, WorkersSource,
 };
 
 use crate::explanation::{CauseShare, DividedRatio, Explanation, ModelFit, Prediction};

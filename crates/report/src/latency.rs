@@ -1,7 +1,7 @@
 //! Quantiles of several distributions next to each other: the main table of most results.
 
 use taillab_model::explanation::{Cause, DividedRatio, RatioPart};
-use taillab_model::summary::Verdict;
+use taillab_model::summary::{OwnWork, Verdict};
 use taillab_model::{Distribution, Nanos};
 
 use crate::document::{Document, Series};
@@ -44,9 +44,44 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
             None,
         );
     }
-    let caption = "Latency in microseconds, below each its 95 % interval; “ratio” is \
-                   measured ÷ ideal";
-    table(caption, (&views, &document.report.verdict), Some(1))
+    let caption = match own_work(document) {
+        None => {
+            "Latency in microseconds, below each its 95 % interval; “ratio” is \
+                   measured ÷ ideal"
+        }
+        Some(_) => {
+            "Latency in microseconds, below each its 95 % interval; “ratio” is \
+                   measured ÷ the ideal of each request’s own work"
+        }
+    };
+    let base = document.report.server.ideal.base();
+    table(caption, (&views, &document.report.verdict), Some((1, base)))
+}
+
+/// The ideal with each request's own work, where ratios are to that.
+fn own_work<'d>(document: &Document<'d>) -> Option<&'d OwnWork> {
+    let own_work = document.report.server.ideal.own_work.as_ref();
+    own_work.filter(|own_work| own_work.is_base && document.is_compared())
+}
+
+/// The ideal with each request's own work, where ratios are to that: `Requests differ in their work (coefficient
+/// of variation 2.10). With its own work for each, the ideal has p50 80.1 µs, p99 512 µs; ratios are to that.`
+pub(crate) fn with_own_work(document: &Document<'_>) -> Option<String> {
+    let own_work = own_work(document)?;
+    let points = QUANTILES.iter().filter_map(|&q| {
+        let value = own_work.sojourn.quantile(q)?;
+        let name = figures::quantile_name(q);
+        Some(format!("{name} {} µs", figures::micros(value)))
+    });
+    let points: Vec<String> = points.collect();
+    (!points.is_empty()).then(|| {
+        format!(
+            "Requests differ in their work (coefficient of variation {}). With its own work for \
+             each, the ideal has {}; ratios are to that.",
+            figures::grouped(own_work.cv, 2),
+            points.join(", ")
+        )
+    })
 }
 
 /// What the host of a virtual machine may do to its CPUs, the most comprehensive first.
@@ -129,11 +164,15 @@ pub(crate) fn ratios(document: &Document<'_>) -> Vec<String> {
     let all = document.report.server.ratio.iter();
     let shown = all.filter(|ratio| SHOWN.contains(&ratio.q) && ratio.ratio > NEAR);
     let shown = shown.filter(|_| document.is_compared());
-    shown.map(divided).collect()
+    let ideal = match own_work(document) {
+        None => "the ideal",
+        Some(_) => "the ideal of each request’s own work",
+    };
+    shown.map(|ratio| divided(ratio, ideal)).collect()
 }
 
 /// `2.35× the ideal at p50: wake-ups and idle exits 0.71, transmit 0.30, the rest 0.34`.
-fn divided(ratio: &DividedRatio) -> String {
+fn divided(ratio: &DividedRatio, ideal: &str) -> String {
     /// Parts that are named.
     const NAMED: usize = 5;
     /// A smaller part of what is beyond the ideal is not named.
@@ -152,7 +191,7 @@ fn divided(ratio: &DividedRatio) -> String {
         parts.push(format!("the rest {}", figure(rest)));
     }
     format!(
-        "{} the ideal at {}: {}",
+        "{} {ideal} at {}: {}",
         figures::ratio(ratio.ratio),
         figures::quantile_name(ratio.q),
         parts.join(", ")
@@ -160,17 +199,17 @@ fn divided(ratio: &DividedRatio) -> String {
 }
 
 /// A row for each of [`QUANTILES`] and the maximum, a column for each view. The ratio of the
-/// view at `ratio` to the one before it follows that view.
+/// view at this place to this distribution follows that view.
 pub(crate) fn table(
     caption: &str,
     (views, verdict): (&[View<'_>], &Verdict),
-    ratio: Option<usize>,
+    ratio: Option<(usize, &Distribution)>,
 ) -> Table {
     let mut columns = vec![Column::left("")];
     for (i, view) in views.iter().enumerate() {
         let column = Column::right(view.label).short(view.short).ink(view.ink);
         columns.push(column.gap(3).notes());
-        if ratio == Some(i) {
+        if ratio.is_some_and(|(of, _)| of == i) {
             columns.push(Column::right("ratio").ink(Ink::Title).gap(2));
         }
     }
@@ -186,8 +225,8 @@ pub(crate) fn table(
                 }
             };
             cells.push(found.ink(view.ink));
-            if ratio == Some(i) {
-                let ratio = ratio_at(views[i].distribution, views[i - 1].distribution, q);
+            if let Some((_, base)) = ratio.filter(|(of, _)| *of == i) {
+                let ratio = ratio_at(view.distribution, base, q);
                 cells.push(known(ratio.map(figures::ratio)).ink(Ink::Title));
             }
         }

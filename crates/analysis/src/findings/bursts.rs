@@ -1,6 +1,6 @@
 //! What the bursts of slow requests began with.
 
-use taillab_model::explanation::{BurstRoot, Finding};
+use taillab_model::explanation::{BurstRoot, Culprit, Finding};
 
 use super::facts::{Facts, Whole, conclusive, list};
 use crate::fmt::{Count, Counted};
@@ -28,7 +28,8 @@ pub(super) fn roots(facts: &Facts<'_>) -> Option<Finding> {
     let shown = others.iter().take(TOLD - 1);
     told.extend(shown.map(|root| format!("{}: {}", Count(root.bursts), what(root))));
     let text = format!("{}.", told.join("; "));
-    let advice = chief.cause.info().advice.map(str::to_owned);
+    let own = chief.culprit.as_ref().and_then(Culprit::advice);
+    let advice = own.or(chief.cause.info().advice).map(str::to_owned);
     Some(conclusive(text, advice, Some(chief.cause)))
 }
 

@@ -59,8 +59,18 @@ fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     }
     text.push('.');
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
-    let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
+    let advice = command.or_else(|| advice(facts, whole).map(str::to_owned));
     conclusive(text, advice, Some(whole.cause))
+}
+
+/// What to do about a cause: its largest culprit may say it better.
+fn advice(facts: &Facts<'_>, whole: &CauseShare) -> Option<&'static str> {
+    let above = |share: &CauseShare| share.excess_share_above_p99.value;
+    let of_cause = (facts.server.causes.iter()).filter(|share| share.cause == whole.cause);
+    let named = of_cause.filter_map(|share| Some((share, share.culprit.as_ref()?)));
+    let chief = named.max_by(|a, b| above(a.0).total_cmp(&above(b.0)));
+    let own = chief.and_then(|(_, culprit)| culprit.advice());
+    own.or(whole.cause.info().advice)
 }
 
 /// Requests that take far longer than the others, and whom they delayed.

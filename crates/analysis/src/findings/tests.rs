@@ -146,6 +146,7 @@ impl Case {
             ideal: Ideal {
                 sojourn: none(),
                 of_schedule: None,
+                own_work: None,
                 workers: 1,
                 by_service_time: Vec::new(),
                 workers_source: WorkersSource::default(),

@@ -1,6 +1,6 @@
 //! Computes the account of a request at its T6: its sojourn and its excess, split by cause.
 
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, SendWait};
 
 use super::common::CommonQueue;
 use super::events::RequestId;
@@ -26,6 +26,8 @@ pub(super) struct Fixed {
     unobserved: Label,
     wakeup: Label,
     retransmit: Label,
+    /// Waiting for an acknowledgement.
+    acknowledged: [Label; 2],
 }
 
 impl Fixed {
@@ -44,6 +46,8 @@ impl Fixed {
             unobserved: plain(Cause::Unobserved),
             wakeup: plain(Cause::Wakeup),
             retransmit: plain(Cause::Retransmit),
+            acknowledged: [SendWait::Nagle, SendWait::Window]
+                .map(|wait| labels.label(Cause::Client, Who::Sending(wait))),
         }
     }
 }
@@ -161,6 +165,16 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
         None => without_worker(case, fixed, account),
     };
     account.pieces = in_order(case, &account.waits, &own, fixed, labels);
+    if let Some((label, length_ns)) = request.unsent {
+        account.parts.add(label, length_ns);
+        let piece = Piece {
+            from_ns: request.t6_ns - request.t1_ns,
+            lasted_ns: length_ns,
+            label,
+            inherited: false,
+        };
+        account.pieces.extend(request.wanted.then_some(piece));
+    }
     if case.resent {
         sent_again(fixed, account);
     }
@@ -471,7 +485,7 @@ fn in_order(
         ],
         received: fixed.received,
     };
-    let total_ns = request.sojourn_ns();
+    let total_ns = request.t6_ns - request.t1_ns;
     if let Some(served_by) = &case.served_by {
         let by = Who::Worker(served_by.worker.tid);
         let order = (request.late.as_ref()).map(|_| labels.label(Cause::Order, by));
@@ -491,9 +505,10 @@ fn in_order(
     pieces::pieces(&request.stack, &moments, &meaning, total_ns)
 }
 
-/// Charges unexplained and wake-up time to the retransmission.
+/// Charges unexplained and wake-up time to the retransmission, and waiting for acknowledgements.
 fn sent_again(fixed: &Fixed, account: &mut Account) {
-    let unknown = [fixed.unexplained, fixed.wakeup];
+    let [nagle, window] = fixed.acknowledged;
+    let unknown = [fixed.unexplained, fixed.wakeup, nagle, window];
     let again = account.parts.take(&unknown);
     account.parts.add(fixed.retransmit, again);
     let pieces = account.pieces.iter_mut();

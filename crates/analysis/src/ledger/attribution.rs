@@ -154,7 +154,12 @@ impl Attribution {
         let (tid, key) = (matched.workers[place], matched.keys[place]);
         let worker = self.server.by_tid.get(tid);
         let stamps = matched.requests.stamps(place);
-        let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
+        let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
+        let unsent = worker.zip(stamps.t5).and_then(|(w, t5)| {
+            let written = (t5.nanos_since_boot(), left_ns);
+            self.server.goes_on_before(matched, w, written)
+        });
+        let t6_ns = unsent.map_or(left_ns, |(_, goes_on_ns)| goes_on_ns.max(t1_ns));
         let (own_queue_ns, imbalance_ns) = match worker {
             Some(w) => self.queues.was_served_by(w, t1_ns, t6_ns),
             None => (ideal_ns, 0),
@@ -177,7 +182,7 @@ impl Attribution {
         let measured = matched.is_measured(place, self.options.measure_from);
         // those of the warm-up get no entry, and they can be slow by the thousand
         let wanted =
-            measured && matched.is_asked(place) && Nanos::new(t6_ns - t1_ns) >= self.trace_from;
+            measured && matched.is_asked(place) && Nanos::new(left_ns - t1_ns) >= self.trace_from;
         let id = self.server.requests.insert(OpenRequest {
             place: self.requests_before + place,
             stamps,
@@ -192,6 +197,7 @@ impl Attribution {
             t1_ns,
             queued_ns,
             t6_ns,
+            unsent: unsent.map(|(label, _)| (label, left_ns - t6_ns)),
             waits: Waits {
                 ideal_ns,
                 own_queue_ns,
@@ -391,6 +397,7 @@ impl Attribution {
             return;
         };
         let server = &mut self.server;
+        server.left_later(w, id);
         server.end_trace(w, id);
         let turn = server.requests[id].turn;
         if let Some(due) = self.queues.in_order(w).left(turn) {
@@ -503,7 +510,7 @@ fn case<'s>(
             has_others: server.workers.len() > 1,
             common: server.workers[w].queue.map(|queue| &server.common[queue]),
         }),
-        resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
+        resent: resent.within(request.key.client(), request.t1_ns, request.left_ns()),
         ideal_ns: request.waits.ideal_ns + alone_ns,
         service_ns: server.baseline.service_ns,
         receive_ns: server.baseline.receive_ns,

@@ -32,6 +32,11 @@ pub struct Baseline {
 }
 
 impl Baseline {
+    /// ρ: the part of t that is receiving, in nanoseconds.
+    pub(crate) const fn receive_ns(&self) -> u64 {
+        self.receive_ns
+    }
+
     /// The baseline from a recording, or from its first window. With `recorded`, t is divided as in the busy
     /// periods; without it, a request has the median time of a service, and the rest of t is the softirq's.
     pub fn of(

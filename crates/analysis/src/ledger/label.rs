@@ -1,8 +1,8 @@
 //! Labels: small numbers for pairs of cause and culprit, and the culprits' names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use taillab_model::explanation::{Cause, Culprit, nameless};
+use taillab_model::explanation::{Cause, Culprit, SendWait, StoppedFor, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::{IdMap, Numbered};
@@ -26,8 +26,12 @@ pub enum Who {
     Softirq(u8),
     /// A system call, by its number on x86-64.
     Call(u16),
-    /// The threads of the server's runtime that stop all others.
-    Runtime,
+    /// What stops all threads of the server.
+    Stopped(StoppedFor),
+    /// What a response waited for that was written.
+    Sending(SendWait),
+    /// The servers that the recorded one asks itself.
+    Upstream,
     /// The threads of the server that share a CPU, by its number.
     OnCpu(u16),
     /// A power state of a CPU, by its number.
@@ -70,8 +74,10 @@ pub struct Labels {
     own_threads: IdMap<()>,
     /// The workers that share a CPU, by its number.
     on_cpu: IdMap<Vec<Tid>>,
-    /// The names of the runtime's threads that were seen to stop all others.
-    stopped_by: BTreeSet<&'static str>,
+    /// The names of the threads that were seen to stop all others, by what for.
+    stopped_by: BTreeMap<StoppedFor, BTreeSet<String>>,
+    /// The servers that the recorded one asks itself.
+    upstreams: Vec<String>,
     interrupts: IdMap<String>,
 }
 
@@ -101,7 +107,8 @@ impl Labels {
             softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
             own_threads: own_threads.map(|thread| (thread.tid, ())).collect(),
             on_cpu: IdMap::default(),
-            stopped_by: BTreeSet::new(),
+            stopped_by: BTreeMap::new(),
+            upstreams: context.upstreams.iter().map(ToString::to_string).collect(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
         }
     }
@@ -178,13 +185,18 @@ impl Labels {
             Who::Call(number) => Culprit::SystemCall {
                 name: call_name(number),
             },
-            Who::Runtime => Culprit::Runtime {
-                task: "garbage collection".to_owned(),
-                threads: self
-                    .stopped_by
-                    .iter()
-                    .map(|name| (*name).to_owned())
+            Who::Stopped(why) => Culprit::Runtime {
+                task: why.task().to_owned(),
+                threads: (self.stopped_by.get(&why).into_iter())
+                    .flatten()
+                    .cloned()
                     .collect(),
+            },
+            Who::Sending(wait) => Culprit::Sending {
+                what: wait.what().to_owned(),
+            },
+            Who::Upstream => Culprit::Upstream {
+                servers: self.upstreams.clone(),
             },
             Who::OnCpu(cpu) => Culprit::SharedCpu {
                 cpu,
@@ -206,15 +218,31 @@ impl Labels {
         self.own_threads.contains_key(&thread)
     }
 
-    /// The threads of the server's own processes, with their names.
-    pub(super) fn own(&self) -> impl Iterator<Item = (Tid, &str)> {
-        let own = self.threads.iter().filter(|(tid, _)| self.is_own(**tid));
-        own.map(|(tid, (name, _))| (*tid, name.as_str()))
+    /// All threads: their numbers, their names, and their processes.
+    pub(super) fn threads(&self) -> impl Iterator<Item = (Tid, &str, Tid)> {
+        let threads = self.threads.iter();
+        threads.map(|(tid, (name, pid))| (*tid, name.as_str(), *pid))
     }
 
-    /// Threads of the runtime with this name stopped all others.
-    pub(super) fn stopped_by(&mut self, name: &'static str) {
-        self.stopped_by.insert(name);
+    /// The threads of the server's own processes.
+    pub(super) fn own(&self) -> impl Iterator<Item = (Tid, &str, Tid)> {
+        self.threads().filter(|(tid, ..)| self.is_own(*tid))
+    }
+
+    /// Who is waited for where the server has asked another one.
+    pub(super) fn upstream(&self) -> Who {
+        match self.upstreams.is_empty() {
+            true => Who::Nobody,
+            false => Who::Upstream,
+        }
+    }
+
+    /// Threads with this name stopped all others.
+    pub(super) fn stopped_by(&mut self, why: StoppedFor, name: &str) {
+        self.stopped_by
+            .entry(why)
+            .or_default()
+            .insert(name.to_owned());
     }
 
     /// A worker shares this CPU with others.
@@ -304,7 +332,9 @@ fn pack(who: Who) -> u64 {
         Who::Idle(state) => with(5, state.into()),
         Who::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
         Who::OnCpu(cpu) => with(7, cpu.into()),
-        Who::Runtime => with(8, 0),
+        Who::Stopped(why) => with(8, why as u64),
+        Who::Upstream => with(9, 0),
+        Who::Sending(wait) => with(10, wait as u64),
     }
 }
 

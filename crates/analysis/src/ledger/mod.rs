@@ -29,10 +29,14 @@
 //! requests, although it has one, is about to be woken, or its wake-up was not seen: it is held up by
 //! whatever its CPU does. So does a thread of a pool that sleeps in `futex` before it has read the request:
 //! it is idle, and not blocked. If it has read the request, and sleeps where sockets are waited for, it waits
-//! for another server (`upstream`), unless a thread of its own process woke it.
+//! for another server (`upstream`), unless a thread of its own process woke it. If it has begun to answer, it
+//! waits for the client (`client`): in a call that writes, or one that waits for sockets, or in any other if the
+//! response leaves meanwhile. A worker that turns to other requests while a response of its own has yet to leave
+//! is done with that one when it first sleeps, or reads or writes for another: from then to T6 is `client`, and
+//! none of the worker's history is charged to it.
 //!
-//! While the runtime of the server's language has stopped everything else of the server ([`pauses`]),
-//! whatever holds up a worker is `pause`.
+//! While the whole server, or the worker's process, stands still ([`pauses`]), whatever holds up a worker is
+//! `pause`.
 //!
 //! For a request, the history between its T2 and its T6 is what held it up directly. The rest of T2 to
 //! T6 is work: its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
@@ -125,7 +129,8 @@
 //! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
 //! their traces (`trace`). `sharing` finds which workers share a queue, and `common` has the history of such a queue.
-//! `pauses` finds when the runtime stopped them, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
+//! `pauses` finds when the whole server stood still, and `disturbances` joins the pieces of a delay to what happened.
+//! `queues` has the queues that the server is compared with. At T6,
 //! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;

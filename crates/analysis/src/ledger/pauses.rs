@@ -1,168 +1,120 @@
-//! Pauses: times in which the runtime of the server's language runs and has stopped everything else of the
-//! server, to collect garbage.
+//! Pauses: times in which the whole server, or one process of it, stands still: to collect garbage ([`named`],
+//! [`v8`]), or while the kernel copies it for a `fork` ([`forks`]).
 //!
-//! At such a moment a thread that is known by name to stop the others is on a CPU, and no other thread of the
-//! server's processes is on any, except for those of the runtime that go on meanwhile. The moments of a pause
-//! are joined over the gaps in which one thread of the runtime wakes another.
+//! A signal or a debugger that stops a thread shows in the state of each thread, and needs no search.
 
-use taillab_model::Tid;
+mod forks;
+mod named;
+mod v8;
+
+use taillab_model::explanation::StoppedFor;
+use taillab_model::{Monotonic, Tid};
 
 use super::label::Labels;
-use crate::id_map::IdMap;
+use crate::matched::Matched;
 use crate::timeline::Timeline;
 
-/// In a longer gap between two of the runtime's threads, the others could have gone on.
+pub(super) use forks::Forks;
+
+/// In a longer gap between two of the threads that stop the others, the others could have gone on.
 const LONGEST_GAP_NS: u64 = 200_000;
 
-/// Threads that stop all others: how their names begin (the kernel keeps 15 characters), and what they are
-/// called. Of HotSpot, OpenJ9, .NET and V8.
-const STOPPING: [(&str, &str); 7] = [
-    ("VM Thread", "VM Thread"),
-    ("GC Thread", "GC Thread"),
-    ("GC task thread", "GC task thread"),
-    ("ParGC Thread", "ParGC Thread"),
-    ("GC Slave", "GC Slave"),
-    (".NET Server GC", ".NET Server GC"),
-    ("V8Worker", "V8Worker"),
-];
+/// A time in which the server stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pause {
+    /// When it began, in nanoseconds since boot.
+    pub(super) from_ns: u64,
+    to_ns: u64,
+    /// What for.
+    pub(super) why: StoppedFor,
+    /// The main thread of the only process that stood still; `None`: the whole server did.
+    of: Option<Tid>,
+}
 
-/// Threads of the runtime that go on while the others stand still.
-const GOING_ON: [&str; 10] = [
-    "C1 Compiler",
-    "C2 Compiler",
-    "G1 ",
-    "VM Periodic",
-    "Sweeper thread",
-    "Shenandoah",
-    "ZWorker",
-    "ZDriver",
-    ".NET Tiered",
-    ".NET BGC",
-];
+/// A part of a stretch of time, and the pause in which it is.
+pub(super) type PausePart = ((u64, u64), Option<Pause>);
 
-/// The pauses in a window, in order of time.
+/// The pauses in a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses {
-    spans: Vec<(u64, u64)>,
-}
-
-/// What a thread of the server's processes is for a pause.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum InPause {
-    Stops(&'static str),
-    IsStopped,
-}
-
-/// The parts of the server's threads; `None` if none of them stops the others.
-fn parts(labels: &Labels) -> Option<IdMap<InPause>> {
-    let stops = |name: &str| {
-        let mut known = STOPPING.iter();
-        known.find(|(begins, _)| name.starts_with(begins))
-    };
-    let part = |name: &str| match stops(name) {
-        Some(&(_, called)) => Some(InPause::Stops(called)),
-        None if GOING_ON.iter().any(|known| name.starts_with(known)) => None,
-        None => Some(InPause::IsStopped),
-    };
-    let parts = labels
-        .own()
-        .filter_map(|(tid, name)| Some((tid, part(name)?)));
-    let parts: IdMap<InPause> = parts.collect();
-    let any = parts.values().any(|part| *part != InPause::IsStopped);
-    any.then_some(parts)
+    /// In order of their beginnings.
+    found: Vec<Pause>,
+    longest_ns: u64,
 }
 
 impl Pauses {
-    /// The pauses in the timeline of a window.
-    pub(super) fn of(timeline: &Timeline, labels: &mut Labels) -> Self {
-        let Some(parts) = parts(labels) else {
-            return Self::default();
-        };
-        // when how many threads come (or leave, below 0): those that stop others, and the others
-        let mut changes: Vec<(u64, [i32; 2])> = Vec::new();
-        let mut seen = Vec::new();
-        for line in timeline.cpus() {
-            let mut before: Tid = 0;
-            for segment in line.segments() {
-                let change = |thread: Tid, by: i32| match parts.get(&thread) {
-                    Some(InPause::Stops(_)) => [by, 0],
-                    Some(InPause::IsStopped) => [0, by],
-                    None => [0, 0],
-                };
-                if segment.thread == before {
-                    continue;
-                }
-                let at_ns = segment.from.nanos_since_boot();
-                let all = [change(before, -1), change(segment.thread, 1)];
-                changes.extend(all.into_iter().filter(|c| *c != [0, 0]).map(|c| (at_ns, c)));
-                if let Some(InPause::Stops(name)) = parts.get(&segment.thread) {
-                    seen.push(*name);
-                }
-                before = segment.thread;
-            }
-        }
-        changes.sort_unstable();
-        let pauses = Self::between(&changes);
-        if !pauses.spans.is_empty() {
-            seen.into_iter().for_each(|name| labels.stopped_by(name));
-        }
-        pauses
+    /// The pauses in a window.
+    pub(super) fn of(
+        (matched, timeline): (&Matched, &Timeline),
+        labels: &mut Labels,
+        forks: &mut Forks,
+    ) -> Self {
+        let mut found = named::collections(timeline, labels);
+        found.extend(v8::collections(matched, timeline, labels));
+        found.extend(forks.find(matched, timeline, labels));
+        Self::new(found)
     }
 
-    /// The pauses, from the changes of the numbers of threads on CPUs, in order of time.
-    fn between(changes: &[(u64, [i32; 2])]) -> Self {
-        let mut spans: Vec<(u64, u64)> = Vec::new();
-        let (mut stopping, mut others) = (0, 0);
-        // since when nothing but the runtime's threads was on a CPU
-        let mut alone = false;
-        for (place, &(at_ns, [stop, other])) in changes.iter().enumerate() {
-            stopping += stop;
-            others += other;
-            alone &= others == 0;
-            let Some(&(next_ns, _)) = changes.get(place + 1) else {
-                break;
-            };
-            if others > 0 || stopping == 0 || next_ns == at_ns {
-                continue;
-            }
-            match spans.last_mut() {
-                Some(last) if alone && at_ns - last.1 <= LONGEST_GAP_NS => last.1 = next_ns,
-                _ => spans.push((at_ns, next_ns)),
-            }
-            alone = true;
-        }
-        Self { spans }
+    fn new(mut found: Vec<Pause>) -> Self {
+        found.sort_unstable_by_key(|pause| pause.from_ns);
+        let lengths = found.iter().map(|pause| pause.to_ns - pause.from_ns);
+        let longest_ns = lengths.max().unwrap_or(0);
+        Self { found, longest_ns }
     }
 
-    /// Calls `each` with the parts of a stretch of time, in order; with the beginning of the pause if there
-    /// is one.
-    pub(super) fn split(
+    /// The parts of a stretch of time, in order; none if there is no pause in it. `concerns` says whether the
+    /// pause of the process with this main thread matters there.
+    pub(super) fn parts(
         &self,
         (from_ns, to_ns): (u64, u64),
-        mut each: impl FnMut((u64, u64), Option<u64>),
-    ) {
-        let first = self.spans.partition_point(|span| span.1 <= from_ns);
+        mut concerns: impl FnMut(Tid) -> bool,
+    ) -> Vec<PausePart> {
+        let begins = |pause: &Pause| pause.from_ns.saturating_add(self.longest_ns) <= from_ns;
+        let first = self.found.partition_point(begins);
+        let mut parts = Vec::new();
         let mut at_ns = from_ns;
-        for &(begin_ns, end_ns) in &self.spans[first..] {
-            if begin_ns >= to_ns {
+        for pause in &self.found[first..] {
+            if pause.from_ns >= to_ns {
                 break;
             }
-            if begin_ns > at_ns {
-                each((at_ns, begin_ns), None);
-                at_ns = begin_ns;
+            if pause.to_ns <= at_ns || !pause.of.is_none_or(&mut concerns) {
+                continue;
             }
-            let end_ns = end_ns.min(to_ns);
-            each((at_ns, end_ns), Some(begin_ns));
+            if pause.from_ns > at_ns {
+                parts.push(((at_ns, pause.from_ns), None));
+                at_ns = pause.from_ns;
+            }
+            let end_ns = pause.to_ns.min(to_ns);
+            parts.push(((at_ns, end_ns), Some(*pause)));
             at_ns = end_ns;
         }
-        if at_ns < to_ns {
-            each((at_ns, to_ns), None);
+        if at_ns < to_ns && !parts.is_empty() {
+            parts.push(((at_ns, to_ns), None));
         }
+        parts
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.found.is_empty()
     }
+}
+
+/// When a thread read and wrote, in order of time: it did not stand still then.
+pub(super) fn served_at(matched: &Matched, thread: Tid) -> Vec<u64> {
+    let mut at_ns = Vec::new();
+    for (place, _) in (matched.workers.iter().enumerate()).filter(|(_, tid)| **tid == thread) {
+        let [_, _, t4, t5] = matched.requests.stamps(place).middle();
+        let known = [t4, t5].into_iter().flatten();
+        at_ns.extend(known.map(Monotonic::nanos_since_boot));
+    }
+    at_ns.sort_unstable();
+    at_ns
+}
+
+/// The last of these times that is not after `until_ns`; 0 if there is none.
+fn last_until(at_ns: &[u64], until_ns: u64) -> u64 {
+    let before = at_ns.partition_point(|&at| at <= until_ns);
+    before.checked_sub(1).map_or(0, |place| at_ns[place])
 }
 
 #[cfg(test)]
@@ -170,46 +122,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_else_runs_in_a_pause() {
-        let changes = [
-            (0, [0, 1]),
-            // a worker leaves; 30 µs later the VM thread comes, and wakes a collector
-            (100_000, [0, -1]),
-            (130_000, [1, 0]),
-            (150_000, [1, 0]),
-            (200_000, [-1, 0]),
-            (400_000, [-1, 0]),
-            (440_000, [1, 0]),
-            (900_000, [-1, 0]),
-            (910_000, [0, 1]),
-            // concurrent
-            (950_000, [1, 0]),
-            (990_000, [-1, 0]),
-            (2_000_000, [0, -1]),
-        ];
-        assert_eq!(Pauses::between(&changes).spans, [(130_000, 900_000)]);
-    }
-
-    #[test]
-    fn a_worker_between_two_collections_ends_a_pause() {
-        let changes = [
-            (0, [1, 0]),
-            (500_000, [-1, 0]),
-            (510_000, [0, 1]),
-            (520_000, [0, -1]),
-            (530_000, [1, 0]),
-            (900_000, [-1, 0]),
-            (950_000, [0, 1]),
-        ];
-        let pauses = Pauses::between(&changes);
-        assert_eq!(pauses.spans, [(0, 500_000), (530_000, 900_000)]);
-        let mut found = Vec::new();
-        pauses.split((400_000, 600_000), |span, pause| found.push((span, pause)));
+    fn a_pause_of_one_process_concerns_only_its_own_cpu() {
+        let pause = |from_ns, to_ns, of| Pause {
+            from_ns,
+            to_ns,
+            why: StoppedFor::Fork,
+            of,
+        };
+        let all = pause(500, 600, None);
+        let pauses = Pauses::new(vec![
+            all,
+            pause(0, 1_000, Some(7)),
+            pause(900, 1_200, Some(8)),
+        ]);
+        let parts = |span, main: Tid| pauses.parts(span, |of| of == main);
+        let found = parts((100, 2_000), 9);
         let wanted = [
-            ((400_000, 500_000), Some(0)),
-            ((500_000, 530_000), None),
-            ((530_000, 600_000), Some(530_000)),
+            ((100, 500), None),
+            ((500, 600), Some(all)),
+            ((600, 2_000), None),
         ];
         assert_eq!(found, wanted);
+        assert_eq!(parts((100, 400), 9), []);
+        let spans: Vec<_> = parts((100, 2_000), 8).iter().map(|part| part.0).collect();
+        let wanted = [
+            (100, 500),
+            (500, 600),
+            (600, 900),
+            (900, 1_200),
+            (1_200, 2_000),
+        ];
+        assert_eq!(spans, wanted);
+        let whole = parts((100, 400), 7);
+        assert_eq!(whole, [((100, 400), Some(pause(0, 1_000, Some(7))))]);
     }
 }

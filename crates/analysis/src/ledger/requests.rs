@@ -40,7 +40,10 @@ pub(super) struct OpenRequest {
     pub(super) t1_ns: u64,
     /// T2, or the estimate that replaces it.
     pub(super) queued_ns: u64,
+    /// When its worker was done with it: T6, or before that ([`OpenRequest::unsent`]).
     pub(super) t6_ns: u64,
+    /// For how long its response then waited to be sent, and the label of that.
+    pub(super) unsent: Option<(Label, u64)>,
     pub(super) waits: Waits,
     /// Its place in the order in which it should leave.
     pub(super) turn: usize,
@@ -71,7 +74,15 @@ pub(super) struct OpenRequest {
 impl OpenRequest {
     /// T6 − T1.
     pub(super) const fn sojourn_ns(&self) -> u64 {
-        self.t6_ns - self.t1_ns
+        self.left_ns() - self.t1_ns
+    }
+
+    /// T6 in nanoseconds since boot.
+    pub(super) const fn left_ns(&self) -> u64 {
+        match self.unsent {
+            Some((_, length_ns)) => self.t6_ns + length_ns,
+            None => self.t6_ns,
+        }
     }
 
     /// T4 in nanoseconds since boot, if recorded.

@@ -6,6 +6,7 @@
 
 mod capacity;
 mod charge;
+mod sending;
 mod states;
 
 use std::num::NonZeroU32;
@@ -22,11 +23,11 @@ use super::entry::{Ledger, LedgerOptions};
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
-use super::pauses::Pauses;
+use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::sharing::SharedQueues;
 use super::worker::Worker;
-use crate::id_map::{LastFound, grow_to};
+use crate::id_map::{IdMap, LastFound, grow_to};
 use crate::matched::Matched;
 use crate::speed::Speed;
 use crate::timeline::{Policies, Timeline};
@@ -62,8 +63,11 @@ pub(super) struct ServerState {
     pub(super) events: EventQueue,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     tokens_ns: u64,
-    /// When the runtime stopped the server in this window.
+    /// When the server stood still in this window.
     pauses: Arc<Pauses>,
+    forks: Forks,
+    /// When threads read and wrote in this window, of those of which that was asked.
+    acts_ns: IdMap<Vec<u64>>,
     disturbances: Disturbances,
     pub(super) ledger: Ledger,
 }
@@ -94,6 +98,8 @@ impl ServerState {
             events: EventQueue::default(),
             tokens_ns: 0,
             pauses: Arc::default(),
+            forks: Forks::default(),
+            acts_ns: IdMap::default(),
             disturbances: Disturbances::default(),
             ledger: Ledger {
                 labels: Labels::new(context),
@@ -116,7 +122,10 @@ impl ServerState {
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
-        self.pauses = Arc::new(Pauses::of(timeline, &mut self.ledger.labels));
+        self.acts_ns.clear();
+        let window = (matched, timeline);
+        let pauses = Pauses::of(window, &mut self.ledger.labels, &mut self.forks);
+        self.pauses = Arc::new(pauses);
         let mut last = 0;
         let unknown = self.label(Cause::Unobserved, Who::Nobody);
         for &tid in &matched.workers {

@@ -80,6 +80,7 @@ pub(crate) fn without(
         | Cause::Service
         | Cause::StackTx
         | Cause::Upstream
+        | Cause::Client
         | Cause::Pause
         | Cause::Unexplained => return false,
     }

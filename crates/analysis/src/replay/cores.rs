@@ -283,6 +283,7 @@ fn blocked(sleep: Sleep) -> Cause {
         Sleep::Lock { .. } => Cause::BlockedLock,
         Sleep::Fault => Cause::BlockedFault,
         Sleep::Io { .. } => Cause::BlockedIo,
+        Sleep::Stopped => Cause::Pause,
         Sleep::Work | Sleep::Other { .. } | Sleep::Unknown => Cause::BlockedOther,
     }
 }

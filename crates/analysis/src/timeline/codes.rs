@@ -43,6 +43,7 @@ mod asleep {
     pub(super) const IO: u64 = 3;
     pub(super) const OTHER: u64 = 4;
     pub(super) const UNKNOWN: u64 = 5;
+    pub(super) const STOPPED: u64 = 6;
 }
 
 /// The state is in the lowest three bits. Above them is the CPU, and above that the waker; or three bits
@@ -62,6 +63,7 @@ pub(super) fn pack_state(state: WorkerState) -> u64 {
                 Sleep::Fault => asleep::FAULT,
                 Sleep::Io { call: number } => asleep::IO | call(Some(number)),
                 Sleep::Other { call: number } => asleep::OTHER | call(Some(number)),
+                Sleep::Stopped => asleep::STOPPED,
                 Sleep::Unknown => asleep::UNKNOWN,
             };
             with(state::ASLEEP, why)
@@ -91,6 +93,7 @@ pub(super) fn unpack_state(code: u64) -> WorkerState {
                 asleep::OTHER => Sleep::Other {
                     call: call.unwrap_or(0),
                 },
+                asleep::STOPPED => Sleep::Stopped,
                 _ => Sleep::Unknown,
             })
         }
@@ -111,6 +114,7 @@ mod tests {
             Sleep::Fault,
             Sleep::Io { call: 0 },
             Sleep::Other { call: 1_022 },
+            Sleep::Stopped,
             Sleep::Unknown,
         ];
         let states = sleeps.map(WorkerState::Asleep).into_iter().chain([

@@ -28,6 +28,8 @@ pub enum Sleep {
         /// The system call.
         call: u16,
     },
+    /// A signal or a debugger has stopped it.
+    Stopped,
     /// The reason was not recorded.
     Unknown,
 }
@@ -41,6 +43,10 @@ mod call {
     pub(super) const FUTEX: u16 = 202;
     pub(super) const FUTEX_WAITV: u16 = 449;
     pub(super) const FUTEX_WAIT: u16 = 455;
+
+    /// Writing to a socket, among others: `write`, `writev`, `sendfile`, `sendto`, `sendmsg`, `splice`,
+    /// `sendmmsg`.
+    pub(super) const SEND: [u16; 7] = [WRITE, WRITEV, 40, 44, 46, 275, 307];
 
     /// Files only: `pread64`, `pwrite64`, `preadv`, `pwritev`, `preadv2`, `pwritev2`, `msync`,
     /// `fsync`, `fdatasync`, `sync`, `syncfs`, `sync_file_range`, `fallocate`, `readahead`,
@@ -60,11 +66,19 @@ mod call {
 }
 
 impl Sleep {
+    /// Whether it is in a call that writes, to a socket for instance.
+    pub(crate) fn is_in_send(self) -> bool {
+        matches!(self, Self::Other { call } if call::SEND.contains(&call))
+    }
+
     /// From what a switch says about the thread that went to sleep.
     pub fn of(asleep: Option<Asleep>) -> Self {
         let Some(asleep) = asleep else {
             return Self::Unknown;
         };
+        if asleep.stopped {
+            return Self::Stopped;
+        }
         let Some(number) = asleep.call else {
             return Self::Fault;
         };
@@ -168,6 +182,7 @@ mod tests {
         Sleep::of(Some(Asleep {
             call,
             uninterruptible,
+            stopped: false,
         }))
     }
 
@@ -182,6 +197,12 @@ mod tests {
         assert_eq!(sleep(Some(230), false), Sleep::Other { call: 230 });
         assert_eq!(sleep(None, true), Sleep::Fault);
         assert_eq!(Sleep::of(None), Sleep::Unknown);
+        let stopped = Asleep {
+            call: Some(232),
+            uninterruptible: false,
+            stopped: true,
+        };
+        assert_eq!(Sleep::of(Some(stopped)), Sleep::Stopped);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) fn switch(at: u64, prev: Tid, next: Tid, how: Option<Option<u16>>) ->
     let asleep = how.map(|call| Asleep {
         call,
         uninterruptible: false,
+        stopped: false,
     });
     let kind = EventKind::Switched {
         prev,

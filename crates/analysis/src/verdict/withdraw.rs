@@ -90,6 +90,7 @@ impl Withdrawn {
         ]
         .into_iter()
         .chain(&mut server.ideal.of_schedule)
+        .chain((server.ideal.own_work.iter_mut()).map(|own_work| &mut own_work.sojourn))
         {
             self.distribution(distribution);
         }

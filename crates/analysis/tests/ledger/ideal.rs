@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use taillab_analysis::{Analysed, AnalysisOptions};
-use taillab_model::Nanos;
 use taillab_model::summary::Withdrawn;
+use taillab_model::{Distribution, Nanos};
 
-use super::kernel::{Plan, What};
+use super::kernel::{Plan, Trouble, What};
 use super::parts::{analysed, whole};
 
 fn with_service_time(plan: &Plan, t_ns: u64) -> Analysed {
@@ -105,4 +105,37 @@ fn an_ideal_that_the_server_beat_is_withdrawn() {
     for finding in &explanation.findings {
         assert!(!finding.text.contains("excess"), "{}", finding.text);
     }
+}
+
+/// Every 50th request takes 34 times as long as the others, and nothing disturbs the server: with one t for all
+/// of them the server seems to be far from the ideal; with each request's own work, it is the ideal.
+#[test]
+fn requests_with_different_work_are_compared_with_their_own() {
+    let plan = Plan {
+        requests: 20_000,
+        trouble: Some((50, Trouble::Slow(400_000))),
+        gaps: vec![80_000.0],
+        ..Plan::default()
+    };
+    let found = with_service_time(&plan, plan.service_time().get()).server;
+    let own_work = found.ideal.own_work.as_ref().expect("all were seen");
+    assert!(own_work.cv > 1.5 && own_work.is_base, "{}", own_work.cv);
+    let ratio = |ideal: &Distribution| {
+        let at = |of: &Distribution| of.quantile(0.99).unwrap().as_secs_f64();
+        at(&found.measured.sojourn) / at(ideal)
+    };
+    let (constant, own) = (ratio(&found.ideal.sojourn), ratio(found.ideal.base()));
+    assert!(constant > 3.0, "{constant}");
+    assert!(
+        (0.9..1.3).contains(&own),
+        "{own} with own work, {constant} with t"
+    );
+
+    // of requests that are alike, both are about the same
+    let found = with_service_time(&Plan::default(), Plan::default().service_time().get()).server;
+    let own_work = found.ideal.own_work.as_ref().expect("all were seen");
+    assert!(own_work.cv < 0.5 && !own_work.is_base, "{}", own_work.cv);
+    let at = |of: &Distribution| of.quantile(0.99).unwrap().as_secs_f64();
+    let ratio = at(&own_work.sojourn) / at(&found.ideal.sojourn);
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
 }

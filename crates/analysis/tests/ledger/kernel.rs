@@ -415,6 +415,7 @@ impl Cpu<'_> {
         let asleep = Some(Asleep {
             call: Some(232),
             uninterruptible: false,
+            stopped: false,
         });
         loop {
             if self.current != self.worker() {
@@ -493,6 +494,7 @@ impl Cpu<'_> {
                 let asleep = Some(Asleep {
                     call: None,
                     uninterruptible: true,
+                    stopped: false,
                 });
                 let tid = self.worker();
                 self.switch(BURST, false, asleep);
@@ -512,6 +514,7 @@ impl Cpu<'_> {
                 let asleep = Some(Asleep {
                     call,
                     uninterruptible,
+                    stopped: false,
                 });
                 self.switch(0, false, asleep);
                 self.work(length);

@@ -8,7 +8,10 @@ mod kernel;
 mod own;
 mod parts;
 mod queues;
+mod sending;
 mod slices;
+mod stops;
+mod story;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -50,7 +53,12 @@ fn explained(plan: &Plan, events: &[Event]) -> Found {
 
 /// Explains the events, and checks each account on the way.
 fn explained_in(context: &RecordingContext, options: AnalysisOptions, events: &[Event]) -> Found {
-    let matched = match_events(events.iter().copied(), &MatchOptions::default());
+    let is_stream = |event: &Event| matches!(event.kind, EventKind::SegmentIn { .. });
+    let match_options = match events.iter().any(is_stream) {
+        true => MatchOptions::for_streams(Nanos::from_secs(1), false),
+        false => MatchOptions::default(),
+    };
+    let matched = match_events(events.iter().copied(), &match_options);
     let timeline = Timeline::build(events.iter().copied(), context);
     let mut charged = Charged::default();
     let mut accounts = 0;

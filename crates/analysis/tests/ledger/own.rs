@@ -1,145 +1,13 @@
 //! What the server's own threads do to each other, and whom its workers wait for: small histories, written by
 //! hand.
 
-use std::num::NonZeroU32;
+use taillab_model::explanation::{Cause, Culprit, Doing};
+use taillab_model::{RecordingContext, ThreadName, Tid, UpstreamServer};
 
-use taillab_analysis::AnalysisOptions;
-use taillab_model::explanation::{Cause, CauseShare, Culprit, Doing};
-use taillab_model::{
-    Asleep, Event, EventKind, Monotonic, Nanos, PacketId, RecordingContext, RequestKey, ThreadName,
-    Tid,
+use super::Found;
+use super::story::{
+    COLLECTOR, DISPATCHER, EPOLL, FIRST, FUTEX, SECOND, Story, VM, culprits, of, whole,
 };
-
-use super::{Found, explained_in};
-
-const FIRST: Tid = 10;
-const SECOND: Tid = 11;
-const VM: Tid = 20;
-const COLLECTOR: Tid = 21;
-const DISPATCHER: Tid = 22;
-const FUTEX: u16 = 202;
-const EPOLL: u16 = 232;
-
-/// Where packets come in.
-const ELSEWHERE: u16 = 2;
-
-/// Writes histories of the server, round by round.
-struct Story {
-    events: Vec<Event>,
-    begin_ns: u64,
-    round: u32,
-}
-
-impl Story {
-    /// A story of so many rounds, which begin `apart_ns` apart.
-    fn of(rounds: u32, apart_ns: u64, round: impl Fn(&mut Self)) -> Found {
-        let mut story = Self {
-            events: Vec::new(),
-            begin_ns: 1_000_000,
-            round: 0,
-        };
-        for tid in [FIRST, SECOND, VM, COLLECTOR, DISPATCHER] {
-            // each is seen once, and then sleeps
-            story.sleeps(0, u64::from(tid) * 1_000, (0, tid), None);
-            story.sleeps(0, u64::from(tid) * 1_000 + 500, (tid, 0), Some(EPOLL));
-        }
-        for number in 0..rounds {
-            story.round = number;
-            story.begin_ns += apart_ns;
-            round(&mut story);
-        }
-        story.events.sort_by_key(|event| event.at);
-        let thread = |(tid, comm): (Tid, &str)| ThreadName {
-            tid,
-            pid: FIRST,
-            comm: comm.to_owned(),
-            server: true,
-            real_time: Some(false),
-        };
-        let threads = [
-            (FIRST, "worker"),
-            (SECOND, "worker"),
-            (VM, "VM Thread"),
-            (COLLECTOR, "GC Thread#0"),
-            (DISPATCHER, "dispatcher"),
-        ];
-        let context = RecordingContext {
-            threads: threads.map(thread).into(),
-            ..RecordingContext::default()
-        };
-        let workers = NonZeroU32::new(2).unwrap();
-        let from = Monotonic::from_nanos_since_boot(0);
-        let options = AnalysisOptions::new(Nanos::from_micros(40), workers, from);
-        explained_in(&context, options, &story.events)
-    }
-
-    fn emit(&mut self, cpu: u16, after_ns: u64, kind: EventKind) {
-        let at = Monotonic::from_nanos_since_boot(self.begin_ns + after_ns);
-        self.events.push(Event { at, cpu, kind });
-    }
-
-    fn key(&self, worker: Tid) -> RequestKey {
-        RequestKey {
-            address: 0,
-            port: 40_000 + worker as u16,
-            id: self.round as u16,
-        }
-    }
-
-    /// A packet for this worker reaches its socket on a CPU.
-    fn comes(&mut self, cpu: u16, after_ns: u64, worker: Tid) {
-        let (packet, key) = (PacketId(worker << 20 | self.round), self.key(worker));
-        self.emit(ELSEWHERE, after_ns, EventKind::PacketIn { packet, key });
-        self.emit(cpu, after_ns + 1_000, EventKind::Enqueued { packet });
-    }
-
-    fn wakes(&mut self, cpu: u16, after_ns: u64, tid: Tid, by: Tid) {
-        self.emit(cpu, after_ns, EventKind::Woken { tid, by });
-    }
-
-    /// One thread leaves a CPU, asleep in this call, or (`None`) preempted; another comes.
-    fn sleeps(&mut self, cpu: u16, after_ns: u64, (prev, next): (Tid, Tid), call: Option<u16>) {
-        let asleep = call.map(|call| Asleep {
-            call: Some(call),
-            uninterruptible: false,
-        });
-        let kind = EventKind::Switched {
-            prev,
-            next,
-            preempted: prev != 0 && asleep.is_none(),
-            asleep,
-        };
-        self.emit(cpu, after_ns, kind);
-    }
-
-    fn reads(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
-        self.emit(cpu, after_ns, EventKind::ReadReturned { tid, returned: 64 });
-    }
-
-    fn writes(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
-        self.emit(cpu, after_ns, EventKind::WriteCalled { tid });
-    }
-
-    fn leaves(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
-        let key = self.key(tid);
-        self.emit(cpu, after_ns, EventKind::PacketOut { tid, key });
-    }
-}
-
-fn of(found: &Found, cause: Cause) -> u64 {
-    found.charged.causes.get(&cause).copied().unwrap_or(0)
-}
-
-fn whole(found: &Found, cause: Cause) -> &CauseShare {
-    let mut wholes = found.causes.iter();
-    let share = wholes.find(|share| share.cause == cause && share.culprit.is_none());
-    share.unwrap_or_else(|| panic!("{cause:?} in {:#?}", found.causes))
-}
-
-fn culprits(found: &Found, cause: Cause) -> Vec<Culprit> {
-    let shares = found.causes.iter().filter(|share| share.cause == cause);
-    shares.filter_map(|share| share.culprit.clone()).collect()
-}
 
 /// Two workers with connections of their own have one CPU: the second takes it from the first in the middle of
 /// its request, which came earlier. That is neither an order nor an imbalance.
@@ -223,25 +91,64 @@ fn a_collection_has_one_name_for_all_requests() {
 /// wakes it, and when it has begun to answer, tell what it waits for.
 fn asks(woken_by: Tid, answers_first: bool) -> Found {
     Story::of(100, 10_000_000, |story| {
-        story.comes(0, 0, FIRST);
-        story.wakes(0, 1_100, FIRST, 0);
-        story.sleeps(0, 2_000, (0, FIRST), None);
-        story.reads(0, 3_000, FIRST);
-        if answers_first {
-            story.writes(0, 5_000, FIRST);
-        }
-        story.sleeps(0, 10_000, (FIRST, 0), Some(EPOLL));
-        // another of the server's threads is on its CPU when the worker is woken
-        story.sleeps(1, 2_900_000, (0, DISPATCHER), None);
-        story.wakes(1, 3_010_000, FIRST, woken_by);
-        story.sleeps(0, 3_011_000, (0, FIRST), None);
-        story.sleeps(1, 3_050_000, (DISPATCHER, 0), Some(EPOLL));
-        if !answers_first {
-            story.writes(0, 3_020_000, FIRST);
-        }
-        story.leaves(0, 3_030_000, FIRST);
-        story.sleeps(0, 3_031_000, (FIRST, 0), Some(EPOLL));
+        asks_once(story, woken_by, answers_first);
     })
+}
+
+fn asks_once(story: &mut Story, woken_by: Tid, answers_first: bool) {
+    story.comes(0, 0, FIRST);
+    story.wakes(0, 1_100, FIRST, 0);
+    story.sleeps(0, 2_000, (0, FIRST), None);
+    story.reads(0, 3_000, FIRST);
+    if answers_first {
+        story.writes(0, 5_000, FIRST);
+    }
+    story.sleeps(0, 10_000, (FIRST, 0), Some(EPOLL));
+    // another of the server's threads is on its CPU when the worker is woken
+    story.sleeps(1, 2_900_000, (0, DISPATCHER), None);
+    story.wakes(1, 3_010_000, FIRST, woken_by);
+    story.sleeps(0, 3_011_000, (0, FIRST), None);
+    story.sleeps(1, 3_050_000, (DISPATCHER, 0), Some(EPOLL));
+    if !answers_first {
+        story.writes(0, 3_020_000, FIRST);
+    }
+    story.leaves(0, 3_030_000, FIRST);
+    story.sleeps(0, 3_031_000, (FIRST, 0), Some(EPOLL));
+}
+
+/// The recording knows to which servers this one had connections.
+#[test]
+fn the_upstream_has_a_name() {
+    let server = |port, program: &str| UpstreamServer {
+        address: [127, 0, 0, 1].into(),
+        port,
+        program: program.to_owned(),
+        connections: 1,
+    };
+    let thread = ThreadName {
+        tid: FIRST,
+        pid: FIRST,
+        comm: "worker".to_owned(),
+        server: true,
+        real_time: Some(false),
+    };
+    let told = |upstreams: Vec<UpstreamServer>| {
+        let context = RecordingContext {
+            threads: vec![thread.clone()],
+            upstreams,
+            ..RecordingContext::default()
+        };
+        let found = Story::told(context, (100, 10_000_000), |story| {
+            asks_once(story, 0, false)
+        });
+        assert!(whole(&found, Cause::Upstream).share.value > 0.95);
+        let culprits = culprits(&found, Cause::Upstream);
+        culprits.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let cache = || server(11_211, "memcached");
+    assert_eq!(told(vec![cache()]), ["127.0.0.1:11211 (memcached)"]);
+    let one_of = ["one of 127.0.0.1:11211 (memcached) and 127.0.0.1:5432"];
+    assert_eq!(told(vec![cache(), server(5_432, "")]), one_of);
 }
 
 #[test]
@@ -278,7 +185,7 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
     // it has begun to answer: the client is waited for
     let found = asks(0, true);
     assert_eq!(of(&found, Cause::Upstream), 0);
-    assert!(of(&found, Cause::BlockedOther) > 0);
+    assert!(of(&found, Cause::Client) > 0);
 }
 
 /// A thread of a pool sleeps in `futex` until the dispatcher, which has work of its own to do first, hands it a

@@ -10,7 +10,7 @@ use taillab_model::explanation::{
     Band, BandPart, Cause, CauseShare, Culprit, Explanation, NamedCurve, PredictedPoint,
     Prediction, Share, SlowRequest, Stretch,
 };
-use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
+use taillab_model::summary::{Claim, ClaimName, OwnWork, Reason, Verdict};
 use taillab_model::{Monotonic, Nanos, Stamps};
 use taillab_report::requests::RequestRow;
 use taillab_report::terminal::Style;
@@ -49,6 +49,8 @@ fn judged(verdict: Verdict) -> Analysed {
     let server = &mut report.server;
     let measured = server.measured.sojourn.quantile(0.99).unwrap();
     server.causes = vec![share(None), share(Some(culprit()))];
+    let ideal = server.ideal.sojourn.clone();
+    server.ideal.own_work = Some(OwnWork::new(ideal, 2.1));
     server.predictions = vec![prediction(measured)];
     server.explanation = Some(explanation());
     report.verdict = verdict;
@@ -202,12 +204,18 @@ const OF_CAUSES: [&str; 3] = [
 /// What only the best forecast says.
 const OF_FORECASTS: [&str; 3] = [COMMAND, "would be", "What would help most"];
 
+/// What only the ideal of each request's own work says.
+const OF_OWN_WORK: &str = "Requests differ in their work";
+
 const NAMED: [&str; 4] = ["screen", "details", "JSON", "page"];
 
 #[test]
 fn causes_and_forecasts_that_are_withdrawn_are_nowhere() {
     let words = [OF_CAUSES, OF_FORECASTS].concat();
     let whole = judged(verdict("few_slices", &[]));
+    let own_work = with(&outputs(&whole), &[OF_OWN_WORK]);
+    let told = own_work.iter().map(|(name, _)| *name);
+    assert_eq!(told.collect::<Vec<_>>(), ["screen", "details", "page"]);
     let there = with(&outputs(&whole), &words);
     for name in NAMED {
         assert!(there.iter().any(|(of, _)| *of == name), "{name}: {there:?}");
@@ -246,7 +254,8 @@ fn of_an_invalid_result_nothing_is_left_that_it_claims() {
         reasons: vec![Reason::new("no_answer", why)],
         ..verdict("no_answer", &claims)
     });
-    let words = [&OF_CAUSES[..], &OF_FORECASTS, &["kdamond.0", "--fix"]].concat();
+    let more = [OF_OWN_WORK, "kdamond.0", "--fix"];
+    let words = [&OF_CAUSES[..], &OF_FORECASTS, &more].concat();
     let outputs = outputs(&left);
     let there = with(&outputs, &words);
     assert!(there.is_empty(), "{there:?}");
@@ -257,6 +266,7 @@ fn of_an_invalid_result_nothing_is_left_that_it_claims() {
     for distribution in [
         &server.measured.sojourn,
         &server.ideal.sojourn,
+        server.ideal.base(),
         &server.excess,
         &stages.t1_t2,
         &stages.t4_t5,

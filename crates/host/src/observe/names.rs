@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use taillab_model::explanation::{THIS_GENERATOR, THIS_TRACER};
-use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid};
+use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid, UpstreamServer};
 
 use crate::process::{Stat, numbers_in, threads};
 use crate::roots::{Roots, read_optional, status};
+use crate::target::upstreams;
 
 /// Names what a recording knows by number: the `seen` threads, those of the server's
-/// `processes`, and the interrupts.
+/// `processes`, and the interrupts. Adds the servers that these processes ask.
 pub fn name(
     context: &mut RecordingContext,
     roots: &Roots,
@@ -19,6 +20,26 @@ pub fn name(
 ) {
     name_threads(context, roots, seen, processes);
     context.interrupts = interrupts(roots);
+    add_upstreams(&mut context.upstreams, upstreams(roots, processes));
+}
+
+/// Adds what is connected now to what was connected when the recording began.
+fn add_upstreams(known: &mut Vec<UpstreamServer>, now: Vec<UpstreamServer>) {
+    for server in now {
+        let same = |other: &&mut UpstreamServer| {
+            (other.address, other.port) == (server.address, server.port)
+        };
+        match known.iter_mut().find(same) {
+            Some(there) => {
+                there.connections = there.connections.max(server.connections);
+                if there.program.is_empty() {
+                    there.program = server.program;
+                }
+            }
+            None => known.push(server),
+        }
+    }
+    known.sort_by_key(|server| std::cmp::Reverse(server.connections));
 }
 
 /// As [`name`], without the interrupts: on many CPUs, listing them takes tens of milliseconds.

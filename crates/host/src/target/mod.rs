@@ -11,6 +11,7 @@ mod error;
 mod listeners;
 mod processes;
 mod sockets;
+mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,6 +36,7 @@ use self::sockets::{
     WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
     waiting,
 };
+pub use self::upstreams::upstreams;
 pub use taillab_model::Transport;
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).

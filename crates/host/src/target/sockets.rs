@@ -77,15 +77,18 @@ pub(super) fn has_connected(roots: &Roots, pid: u32, port: u16) -> bool {
 }
 
 /// What `/proc/net/tcp` and its like (proc_pid_net(5)) say of a socket.
-struct SocketLine {
-    address: IpAddr,
-    port: u16,
-    peer_port: u16,
+pub(super) struct SocketLine {
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+    pub(super) peer_address: IpAddr,
+    pub(super) peer_port: u16,
     state: u8,
-    inode: u64,
+    /// 0 for a connection that no process has open any more.
+    pub(super) inode: u64,
 }
 
-fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<SocketLine> {
+/// All sockets of the network namespace of a process; none where its tables cannot be read.
+pub(super) fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<SocketLine> {
     let net = roots.proc.join(pid.to_string()).join("net");
     let tables = tables(transport).into_iter();
     // a kernel without IPv6 has no such file
@@ -102,20 +105,26 @@ impl SocketLine {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (address, port) = endpoint(fields.next()?)?;
-        let (_, peer_port) = endpoint(fields.next()?)?;
+        let (peer_address, peer_port) = endpoint(fields.next()?)?;
         let state = u8::from_str_radix(fields.next()?, 16).ok()?;
         // queues, timer, retransmits, user, time-out, inode
         let inode = fields.nth(5)?.parse().ok()?;
         Some(Self {
             address,
             port,
+            peer_address,
             peer_port,
             state,
             inode,
         })
     }
 
-    fn waiting(&self, transport: Transport) -> Option<WaitingSocket> {
+    /// Whether it is a TCP connection that exists, or that is being made: TCP_ESTABLISHED, TCP_SYN_SENT.
+    pub(super) const fn is_connected(&self) -> bool {
+        matches!(self.state, 0x01 | 0x02)
+    }
+
+    pub(super) fn waiting(&self, transport: Transport) -> Option<WaitingSocket> {
         let waits = self.state == waiting_state(transport) && self.peer_port == 0;
         (waits && self.port != 0).then_some(WaitingSocket {
             transport,

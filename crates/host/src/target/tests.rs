@@ -386,3 +386,50 @@ fn a_supervisor_that_passes_a_socket_on_is_none_of_the_server() {
     // unless it is named
     assert_eq!(whole_server(&machine.roots, 5).unwrap(), [5, 7, 8, 9]);
 }
+
+/// nginx has accepted two connections on port 80, and has opened three to memcached and one to a machine
+/// elsewhere; one to itself does not count.
+#[test]
+fn the_servers_that_a_server_asks_are_found() {
+    let machine = nginx();
+    machine.process(30, 1, "memcached", "0", &[41, 42, 43]);
+    let line = |(own, port): (&str, u16),
+                (peer, peer_port): (&str, u16),
+                state: &str,
+                inode: u64| {
+        format!(" 0: {own}:{port:04X} {peer}:{peer_port:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0\n")
+    };
+    let (any, here, far) = ("00000000", "0100007F", "0501A8C0");
+    let mut table = HEAD.to_owned();
+    table += &line((any, 80), (any, 0), "0A", 1);
+    // accepted
+    table += &line((here, 80), (here, 50_000), "01", 5);
+    let mut held = vec![1, 5];
+    for n in 0..3 {
+        let port = 40_000 + n;
+        let (inode, other) = (31 + u64::from(n), 41 + u64::from(n));
+        table += &line((here, port), (here, 11_211), "01", inode);
+        table += &line((here, 11_211), (here, port), "01", other);
+        held.push(inode);
+    }
+    table += &line((here, 41_000), (far, 5_432), "02", 60);
+    table += &line((here, 41_001), (here, 80), "01", 61);
+    table += &line((here, 80), (here, 41_001), "01", 62);
+    // closed, and no longer of any process
+    table += &line((here, 41_002), (far, 6_379), "06", 0);
+    held.extend([60, 61, 62]);
+    machine.file("proc/8/net/tcp", &table);
+    for (number, inode) in held.iter().enumerate() {
+        let link = machine
+            .roots
+            .proc
+            .join("8/fd")
+            .join((number + 20).to_string());
+        symlink(format!("socket:[{inode}]"), link).unwrap();
+    }
+    let found = upstreams(&machine.roots, &[8, 7, 9]);
+    let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["127.0.0.1:11211 (memcached)", "192.168.1.5:5432"]);
+    assert_eq!(found[0].connections, 3);
+    assert_eq!(upstreams(&machine.roots, &[20]), []);
+}

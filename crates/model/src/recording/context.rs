@@ -1,5 +1,8 @@
 //! What a recording says besides its events, so that it can be explained elsewhere.
 
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
 use serde::{Deserialize, Serialize};
 
 use super::cut::{self, Cut};
@@ -57,6 +60,10 @@ pub struct RecordingContext {
     pub framing: Option<String>,
     /// CPU time of the observer's threads while it recorded, as a share of one CPU.
     pub observer_cpu_share: Option<f64>,
+    /// The servers to which this one had TCP connections of its own when the recording began or ended, those
+    /// with the most connections first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<UpstreamServer>,
     /// Stretches in which the generator did not keep its schedule, in order of time.
     pub cuts: Vec<Cut>,
 }
@@ -129,6 +136,29 @@ pub struct ThreadName {
     /// that is not known.
     #[serde(default)]
     pub real_time: Option<bool>,
+}
+
+/// A server that the recorded one asks itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamServer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// The program (`comm`), if it runs on the same machine; else empty.
+    pub program: String,
+    /// How many connections there were.
+    pub connections: u32,
+}
+
+impl fmt::Display for UpstreamServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = SocketAddr::new(self.address, self.port);
+        match self.program.as_str() {
+            "" => write!(f, "{address}"),
+            program => write!(f, "{address} ({program})"),
+        }
+    }
 }
 
 /// What an interrupt's number means.

@@ -54,9 +54,11 @@ const TOP: u32 = 1 << 31;
 /// The bit below it: `more` of a `SegmentOut`.
 const SECOND: u32 = 1 << 30;
 
-/// `Switched`: bits of the extra byte. The sleep is known; signals do not end it.
+/// `Switched`: bits of the extra byte. The sleep is known; signals do not end it; a signal or a debugger has
+/// stopped the thread.
 const SLEEP_KNOWN: u8 = 1;
 const UNINTERRUPTIBLE: u8 = 2;
+const STOPPED: u8 = 4;
 /// `Switched`: the value above `prev` that means no system call (a page fault).
 const NO_CALL: u32 = 1023;
 /// `Payload`: the extra byte is the length, with this bit for a response.
@@ -78,7 +80,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 3 | `ReadReturned` | | thread | returned |
 /// | 4 | `WriteCalled` | | thread | 0 |
 /// | 5 | `PacketOut` | address | thread | port << 16 \| request id |
-/// | 6 | `Switched`, `prev` slept | known 1, uninterruptible 2 | call << 22 \| prev | next |
+/// | 6 | `Switched`, `prev` slept | known 1, uninterruptible 2, stopped 4 | call << 22 \| prev | next |
 /// | 7 | `Switched`, `prev` preempted | | prev | next |
 /// | 8 | `SegmentIn` | address | push << 31 \| bytes | port << 16 \| end |
 /// | 9 | `SegmentQueued` | address | 0 | port << 16 \| end |
@@ -423,9 +425,10 @@ fn pack_switch(
             } else {
                 0
             };
+            let stopped = if asleep.stopped { STOPPED } else { 0 };
             (
                 kind::SLEPT,
-                SLEEP_KNOWN | signals,
+                SLEEP_KNOWN | signals | stopped,
                 call << TID_BITS | prev,
                 next,
             )
@@ -444,6 +447,7 @@ const fn unpack_sleep(extra: u8, call: u32) -> Option<Asleep> {
             Some(call as u16)
         },
         uninterruptible: extra & UNINTERRUPTIBLE != 0,
+        stopped: extra & STOPPED != 0,
     })
 }
 

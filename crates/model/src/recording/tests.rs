@@ -43,13 +43,16 @@ fn sleeps() -> impl Strategy<Value = (bool, Option<Asleep>)> {
     prop_oneof![
         Just((true, None)),
         Just((false, None)),
-        (prop::option::of(0_u16..1023), any::<bool>()).prop_map(|(call, uninterruptible)| {
-            let asleep = Asleep {
-                call,
-                uninterruptible,
-            };
-            (false, Some(asleep))
-        }),
+        (prop::option::of(0_u16..1023), any::<[bool; 2]>()).prop_map(
+            |(call, [uninterruptible, stopped])| {
+                let asleep = Asleep {
+                    call,
+                    uninterruptible,
+                    stopped,
+                };
+                (false, Some(asleep))
+            }
+        ),
     ]
 }
 

@@ -7,8 +7,10 @@
 #include "common.bpf.h"
 
 #define TASK_UNINTERRUPTIBLE 2
+#define TASK_STOPPED_OR_TRACED 0xc
 #define SLEEP_KNOWN 1
 #define UNINTERRUPTIBLE 2
+#define STOPPED 4
 #define NO_CALL 1023
 #define ARCHITECTURE (1U << 31)
 
@@ -109,7 +111,8 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 		nr = call_of(prev);
 		call = nr < NO_CALL ? nr : NO_CALL;
 		prev_pid |= call << TID_BITS;
-		extra = SLEEP_KNOWN | (prev_state & TASK_UNINTERRUPTIBLE ? UNINTERRUPTIBLE : 0);
+		extra = SLEEP_KNOWN | (prev_state & TASK_UNINTERRUPTIBLE ? UNINTERRUPTIBLE : 0) |
+			(prev_state & TASK_STOPPED_OR_TRACED ? STOPPED : 0);
 	}
 	emit(cpu, ring, now, SLEPT, extra, prev_pid, next_pid);
 	return 0;

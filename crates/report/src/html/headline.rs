@@ -114,10 +114,12 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
         let explanation = explanation(document);
         put!(page, "</div>\n<p class=\"explain\">{explanation}</p>\n");
         let excess = server::excess_sentence(&document.report.server);
-        for text in [excess, latency::against_schedule(document)]
-            .into_iter()
-            .flatten()
-        {
+        let more = [
+            excess,
+            latency::with_own_work(document),
+            latency::against_schedule(document),
+        ];
+        for text in more.into_iter().flatten() {
             paragraph(page, "explain", &text);
         }
         for ratio in latency::ratios(document) {
@@ -156,7 +158,8 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
         }
     }
     let ideal = of(Series::Ideal);
-    let ratio = ideal.and_then(|(ideal, _)| latency::ratio_at(measured, ideal, q));
+    let base = document.report.server.ideal.base();
+    let ratio = ideal.and_then(|_| latency::ratio_at(measured, base, q));
     let ratio = ratio.map_or_else(
         || "no ratio".to_owned(),
         |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),

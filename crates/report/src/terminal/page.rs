@@ -235,6 +235,7 @@ impl Page {
         );
         self.latency_table(&table);
         let more = [
+            latency::with_own_work(document),
             latency::against_schedule(document),
             latency::without_host(document),
         ];

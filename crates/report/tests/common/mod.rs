@@ -276,6 +276,7 @@ fn simulated(length: Nanos) -> Sample {
             ideal: Ideal {
                 sojourn: correlated(&ideals),
                 of_schedule: None,
+                own_work: None,
                 workers: 1,
                 by_service_time: Vec::new(),
                 workers_source: WorkersSource::Known,

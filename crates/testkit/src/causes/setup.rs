@@ -215,6 +215,10 @@ mod tests {
         ),
         (Cause::Upstream, "the built-in servers ask no other server"),
         (
+            Cause::Client,
+            "our clients read at once, and the built-in servers set TCP_NODELAY",
+        ),
+        (
             Cause::Pause,
             "the built-in servers have no runtime that stops them",
         ),

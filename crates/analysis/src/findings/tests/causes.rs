@@ -155,3 +155,41 @@ fn slow_requests_are_told_with_their_shadow() {
          11.0 ms on average, 62 % of the excess above p99."
     );
 }
+
+/// A collector, a memcached and a delayed ACK were told as own threads, as sleeping and as a lock, and the advice
+/// was to change the server.
+#[test]
+fn what_was_waited_for_is_told_with_what_would_help() {
+    let told = |cause, culprit: Culprit| {
+        let case = Case {
+            causes: vec![share(cause, None, 0.62), share(cause, Some(culprit), 0.62)],
+            ..Case::default()
+        };
+        let finding = case.findings().remove(0);
+        (finding.text, finding.advice.unwrap_or_default())
+    };
+    let happened =
+        "212 times, 2.10 ms each, delayed 40,280 requests, 62 % of the excess above p99.";
+    let collection = Culprit::Runtime {
+        task: "garbage collection (V8)".to_owned(),
+        threads: Vec::new(),
+    };
+    let (text, advice) = told(Cause::Pause, collection);
+    let what = "The whole server stopping for garbage collection (V8)";
+    assert_eq!(text, format!("{what}: {happened}"));
+    assert!(advice.contains("--max-semi-space-size"), "{advice}");
+    let cache = Culprit::Upstream {
+        servers: vec!["127.0.0.1:11211 (memcached)".to_owned()],
+    };
+    let (text, advice) = told(Cause::Upstream, cache);
+    let what = "Workers waiting for an upstream, 127.0.0.1:11211 (memcached)";
+    assert_eq!(text, format!("{what}: {happened}"));
+    assert!(advice.contains("most of this time is theirs"), "{advice}");
+    let nagle = Culprit::Sending {
+        what: "a delayed ACK (Nagle's algorithm)".to_owned(),
+    };
+    let (text, advice) = told(Cause::Client, nagle);
+    let what = "Written responses waiting for a delayed ACK (Nagle's algorithm)";
+    assert_eq!(text, format!("{what}: {happened}"));
+    assert!(advice.contains("TCP_NODELAY"), "{advice}");
+}

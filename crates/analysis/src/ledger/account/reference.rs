@@ -35,8 +35,12 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
         Some(served_by) => with_worker(case, served_by, fixed, labels, parts),
         None => without_worker(case, fixed, parts),
     };
+    if let Some((label, ns)) = case.request.unsent {
+        parts.add(label, ns);
+    }
     if case.resent {
-        let again = parts.take(&[fixed.unexplained, fixed.wakeup]);
+        let [nagle, window] = fixed.acknowledged;
+        let again = parts.take(&[fixed.unexplained, fixed.wakeup, nagle, window]);
         parts.add(fixed.retransmit, again);
     }
     let received = (fixed.received, received_ns);

@@ -251,6 +251,7 @@ fn woken_together() -> Vec<Event> {
         asleep: sleeps.then_some(Asleep {
             call: Some(232),
             uninterruptible: false,
+            stopped: false,
         }),
     };
     let packet_in = |id| EventKind::PacketIn {

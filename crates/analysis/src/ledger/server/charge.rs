@@ -11,6 +11,7 @@ use crate::ledger::cpu::Stretch;
 use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
+use crate::ledger::pauses::{Pause, PausePart};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
 
@@ -34,21 +35,33 @@ impl ServerState {
                 self.charge(k, stretch, None);
                 continue;
             }
-            let pauses = Arc::clone(&self.pauses);
-            let span = (stretch.from_ns, stretch.to_ns);
-            pauses.split(span, |(from_ns, to_ns), pause| {
+            let parts = self.pauses_on(k, (stretch.from_ns, stretch.to_ns));
+            if parts.is_empty() {
+                self.charge(k, stretch, None);
+            }
+            for ((from_ns, to_ns), pause) in parts {
                 let part = Stretch {
                     from_ns,
                     to_ns,
                     ..stretch
                 };
                 self.charge(k, part, pause);
-            });
+            }
         }
     }
 
-    /// Charges what CPU `k` did for a while; in a pause that began then, if there was one.
-    fn charge(&mut self, k: usize, stretch: Stretch, pause: Option<u64>) {
+    /// The parts of a stretch of CPU `k` with and without a pause; none if there is no pause in it. A process
+    /// that stands still alone matters where its main thread was last.
+    fn pauses_on(&mut self, k: usize, span: (u64, u64)) -> Vec<PausePart> {
+        let pauses = Arc::clone(&self.pauses);
+        pauses.parts(span, |main| {
+            let worker = self.by_tid.get(main);
+            worker.is_some_and(|w| self.workers[w].home == Some(k))
+        })
+    }
+
+    /// Charges what CPU `k` did for a while; in a pause, if there was one.
+    fn charge(&mut self, k: usize, stretch: Stretch, pause: Option<Pause>) {
         let Stretch {
             thread,
             top,
@@ -65,10 +78,11 @@ impl ServerState {
         if cpu.active == 0 {
             return;
         }
-        if let Some(since_ns) = pause
+        if let Some(pause) = pause
             && of_top(top).is_none_or(|(cause, _)| !keeps_its_cause(cause))
         {
-            let label = self.label(Cause::Pause, Who::Runtime);
+            let label = self.label(Cause::Pause, Who::Stopped(pause.why));
+            let since_ns = pause.from_ns;
             let part_of = PartOf::Stay { since_ns };
             return self.delay(k, label, (from_ns, to_ns), part_of, None);
         }
@@ -211,7 +225,9 @@ impl ServerState {
                 | Cause::BlockedFault
                 | Cause::BlockedIo
                 | Cause::BlockedOther
-                | Cause::Upstream => worker.own,
+                | Cause::Upstream
+                | Cause::Client
+                | Cause::Pause => worker.own,
                 _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
             };
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, StoppedFor};
 use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
@@ -45,21 +45,33 @@ impl ServerState {
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
         let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
         let place = of.map(|id| self.requests[id].place);
-        let sleep = match place.filter(|_| self.ledger.labels.cause(own) == Cause::SlowService) {
-            Some(place) => PartOf::Service(place),
-            None => PartOf::Sleep(self.workers[w].state_since_ns, place),
+        let since_ns = self.workers[w].state_since_ns;
+        let sleep = match (self.ledger.labels.cause(own), place) {
+            (Cause::SlowService, Some(place)) => PartOf::Service(place),
+            // one signal stops all threads
+            (Cause::Pause, _) => PartOf::Stay { since_ns },
+            _ => PartOf::Sleep(since_ns, place),
         };
         self.workers[w].trace.note(Happened::Work(timer), work);
         if self.pauses.is_empty() {
             self.held_up(w, (own, of), (from_ns, slept_ns), sleep);
         } else {
-            Arc::clone(&self.pauses).split((from_ns, slept_ns), |span, pause| match pause {
-                Some(since_ns) => {
-                    let paused = self.label(Cause::Pause, Who::Runtime);
-                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+            let (pauses, span) = (Arc::clone(&self.pauses), (from_ns, slept_ns));
+            let tid = self.workers[w].tid;
+            let parts = pauses.parts(span, |main| main == tid);
+            if parts.is_empty() {
+                self.held_up(w, (own, of), span, sleep);
+            }
+            for (span, pause) in parts {
+                match pause {
+                    Some(pause) => {
+                        let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
+                        let since_ns = pause.from_ns;
+                        self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                    }
+                    None => self.held_up(w, (own, of), span, sleep),
                 }
-                None => self.held_up(w, (own, of), span, sleep),
-            });
+            }
         }
         self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
     }
@@ -203,6 +215,11 @@ impl ServerState {
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
     fn own_label(&mut self, w: usize, at_ns: u64) -> Label {
+        if let WorkerState::Asleep(sleep) = self.workers[w].state
+            && let Some(label) = self.waits_to_send(w, sleep)
+        {
+            return label;
+        }
         let worker = &self.workers[w];
         let (cause, who) = match worker.state {
             _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, Who::Nobody),
@@ -220,10 +237,9 @@ impl ServerState {
                 Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
                 Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, Who::Thread(by)),
-                    // it waits for the client to take what it sends
-                    None if self.sends(w) => (Cause::BlockedOther, Who::Nobody),
-                    None => (Cause::Upstream, Who::Nobody),
+                    None => (Cause::Upstream, self.ledger.labels.upstream()),
                 },
+                Sleep::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
                 Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
             },
             _ => (Cause::Unobserved, Who::Nobody),
@@ -233,7 +249,7 @@ impl ServerState {
 
     /// The thread of the server that will wake worker `w`, if it does so itself: it is on a CPU then, and
     /// neither a softirq nor an interrupt runs on top of it.
-    fn hands_over(&self, w: usize) -> Option<Tid> {
+    pub(super) fn hands_over(&self, w: usize) -> Option<Tid> {
         let worker = &self.workers[w];
         let by = worker.waker()?;
         let at = Monotonic::from_nanos_since_boot(worker.until_ns);
@@ -245,13 +261,6 @@ impl ServerState {
             })
         });
         wakes.then_some(by)
-    }
-
-    /// Whether worker `w` has begun to answer the request that it serves.
-    fn sends(&self, w: usize) -> bool {
-        let worker = &self.workers[w];
-        let t5_ns = worker.serving.and_then(|id| self.requests[id].t5_ns());
-        t5_ns.is_some_and(|t5_ns| t5_ns <= worker.state_since_ns)
     }
 
     /// Worker `w` begins to serve a request.

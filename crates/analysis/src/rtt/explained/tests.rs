@@ -25,6 +25,7 @@ fn switched(prev: Tid, next: Tid) -> EventKind {
         asleep: own.then_some(Asleep {
             call: Some(45),
             uninterruptible: false,
+            stopped: false,
         }),
     }
 }

@@ -48,6 +48,25 @@ fn where_t_comes_from_comes_back() {
     assert_eq!(reader.context(), &known);
 }
 
+#[test]
+fn the_servers_that_are_asked_come_back() {
+    let known = RecordingContext {
+        upstreams: vec![UpstreamServer {
+            address: [127, 0, 0, 1].into(),
+            port: 11_211,
+            program: "memcached".into(),
+            connections: 3,
+        }],
+        ..context()
+    };
+    let writer = RecordingWriter::new(Vec::new(), at(1), &context()).unwrap();
+    let file = writer.finish(&known, losses()).unwrap();
+    let reader = RecordingReader::open(file.as_slice()).unwrap();
+    assert_eq!(reader.context(), &known);
+    let told = known.upstreams[0].to_string();
+    assert_eq!(told, "127.0.0.1:11211 (memcached)");
+}
+
 fn packed(event: &Event) -> PackedEvent {
     PackedEvent::new(event.at.saturating_since(at(1)), event.kind)
 }

@@ -1,0 +1,129 @@
+//! Responses that were written and did not leave: they wait for the client, or for the network on the way to it.
+
+use std::ops::RangeInclusive;
+
+use taillab_model::Monotonic;
+use taillab_model::explanation::{Cause, SendWait};
+
+use super::ServerState;
+use crate::ledger::disturbances::{PartOf, Site};
+use crate::ledger::events::RequestId;
+use crate::ledger::label::{Label, Who};
+use crate::ledger::pauses::served_at;
+use crate::matched::Matched;
+use crate::timeline::{Sleep, Top, WorkerState};
+
+/// `NET_TX_SOFTIRQ` of the kernel.
+const NET_TX: u8 = 2;
+
+/// How long a client waits with an acknowledgement (`TCP_DELACK_MIN` of Linux is 40 ms), and some milliseconds of
+/// its timer.
+const DELAYED_ACK_NS: RangeInclusive<u64> = 36_000_000..=56_000_000;
+
+/// A response that leaves so soon after its first write waited for nobody.
+const LEAST_NS: u64 = 1_000_000;
+
+impl ServerState {
+    /// From when on a response that worker `w` began to write at `t5_ns`, and that left at `t6_ns`, waited to be
+    /// sent while the worker went on with other requests, and the label of that. `None` if it did not: the worker
+    /// sent it itself, or did nothing else meanwhile.
+    pub(in crate::ledger) fn goes_on_before(
+        &mut self,
+        matched: &Matched,
+        w: usize,
+        (t5_ns, t6_ns): (u64, u64),
+    ) -> Option<(Label, u64)> {
+        if t6_ns.saturating_sub(t5_ns) < LEAST_NS || self.has_cpu(w, t6_ns)? {
+            return None;
+        }
+        let tid = self.workers[w].tid;
+        let others = (self.acts_ns.entry(tid)).or_insert_with(|| served_at(matched, tid));
+        let next = others.partition_point(|&at_ns| at_ns <= t5_ns);
+        let goes_on_ns = others.get(next).copied().filter(|at_ns| *at_ns < t6_ns)?;
+        let goes_on_ns = self
+            .sleeps_between(w, (t5_ns, goes_on_ns))
+            .unwrap_or(goes_on_ns);
+        let wait = self.send_wait((t5_ns, t6_ns), true);
+        let label = self.label(Cause::Client, Who::Sending(wait));
+        Some((label, goes_on_ns))
+    }
+
+    /// When worker `w` fell asleep between these times, not for storage; `None` if it did not.
+    fn sleeps_between(&self, w: usize, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
+        let line = self.timeline.worker(self.workers[w].tid)?;
+        let spans = line.spans_from(Monotonic::from_nanos_since_boot(from_ns));
+        let begun = spans.map(|span| (span.from.nanos_since_boot(), span.state));
+        let mut within = begun.take_while(|(begin_ns, _)| *begin_ns < to_ns);
+        let asleep = within.find(|(begin_ns, state)| match state {
+            WorkerState::Asleep(Sleep::Fault | Sleep::Io { .. } | Sleep::Stopped) => false,
+            WorkerState::Asleep(_) => *begin_ns >= from_ns,
+            _ => false,
+        });
+        asleep.map(|(begin_ns, _)| begin_ns)
+    }
+
+    /// Whether worker `w` itself was on a CPU then, and nothing on top of it; `None` where that is not known.
+    fn has_cpu(&self, w: usize, at_ns: u64) -> Option<bool> {
+        let at = Monotonic::from_nanos_since_boot(at_ns);
+        let tid = self.workers[w].tid;
+        let now = self.timeline.worker(tid)?.spans_from(at).next()?;
+        match now.state {
+            WorkerState::Unknown => None,
+            WorkerState::OnCore { cpu } if self.timeline.seen().softirqs => {
+                let segment = self.timeline.cpu(cpu)?.segments_from(at).next()?;
+                Some(segment.thread == tid && segment.top == Top::Nothing)
+            }
+            WorkerState::OnCore { .. } => Some(true),
+            _ => Some(false),
+        }
+    }
+
+    /// The response of request `id` left after its worker had gone on: that is an event.
+    pub(in crate::ledger) fn left_later(&mut self, w: usize, id: RequestId) {
+        let request = &self.requests[id];
+        let Some((label, _)) = request.unsent else {
+            return;
+        };
+        let span = (request.t6_ns, request.left_ns());
+        let part_of = PartOf::Sleep(span.0, Some(request.place));
+        (self.disturbances).add((Cause::Client, label), Site::Worker(w), span, part_of);
+    }
+
+    /// What the response of worker `w`, which sleeps so since it wrote it, waits for. `None` if it has not begun
+    /// to answer, or sleeps for another reason.
+    pub(super) fn waits_to_send(&mut self, w: usize, sleep: Sleep) -> Option<Label> {
+        let worker = &self.workers[w];
+        let request = &self.requests[worker.serving?];
+        let t5_ns = (request.t5_ns()).filter(|t5_ns| *t5_ns <= worker.state_since_ns)?;
+        // the response leaves without the thread
+        let leaves = request.t6_ns <= worker.until_ns;
+        let sends = match sleep {
+            Sleep::Stopped => false,
+            Sleep::Work => leaves || self.hands_over(w).is_none(),
+            _ => leaves || sleep.is_in_send(),
+        };
+        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves))?;
+        Some(self.label(Cause::Client, Who::Sending(wait)))
+    }
+
+    /// What a response waited for between T5 and T6; `leaves`: it left while its thread slept.
+    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), leaves: bool) -> SendWait {
+        let at = Monotonic::from_nanos_since_boot(t6_ns);
+        let now_runs = |vector| {
+            let mut lines = self.timeline.cpus().iter();
+            lines.any(|line| {
+                let segment = line.segments_from(at).next();
+                segment.is_some_and(|now| now.from <= at && now.top == Top::Softirq { vector })
+            })
+        };
+        let is_delayed_ack = leaves && DELAYED_ACK_NS.contains(&(t6_ns - t5_ns));
+        if now_runs(NET_TX) {
+            SendWait::Device
+        } else if is_delayed_ack {
+            // the acknowledgement that lets it leave may be received on a CPU that is not the server's
+            SendWait::Nagle
+        } else {
+            SendWait::Window
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What a response waits for that the server has written.
+
+/// What a response waited for between the server's write and the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SendWait {
+    /// Nagle's algorithm held the last, short segment back until the client acknowledged the one before, and the
+    /// client waited with that for more (delayed ACK, 40 ms on Linux).
+    Nagle,
+    /// There was no room for more: in the client's window, the congestion window, or the send buffer.
+    Window,
+    /// It was in the queue of the network device.
+    Device,
+}
+
+impl SendWait {
+    const ALL: [Self; 3] = [Self::Nagle, Self::Window, Self::Device];
+
+    /// In a few words, as results have it.
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::Nagle => "a delayed ACK (Nagle's algorithm)",
+            Self::Window => "room in the client's window or the congestion window",
+            Self::Device => "the queue of the network device",
+        }
+    }
+
+    /// What makes it shorter or rarer.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Nagle => {
+                "Set TCP_NODELAY on the server's connections (JDK: \
+                 `-Dsun.net.httpserver.nodelay=true`), or write each response in one call."
+            }
+            Self::Window => {
+                "The client reads slowly, or the path is slow: `ss -ti` shows rwnd_limited, \
+                 sndbuf_limited and cwnd of each connection. Only the client, the path or \
+                 shorter responses change it."
+            }
+            Self::Device => "A shaper or a full queue holds packets back: see `tc -s qdisc show`.",
+        }
+    }
+
+    /// The one with this name in results.
+    pub(crate) fn named(what: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|wait| wait.what() == what)
+    }
+}
