@@ -242,6 +242,7 @@ pub fn reproduce(
         let rounds = RoundsPlan {
             first: step.first,
             rounds: step.rounds,
+            of: effort.rounds,
             block: effort.block,
             requests: panel.requests,
             peaks: panel.peaks,
