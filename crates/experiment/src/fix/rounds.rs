@@ -222,9 +222,8 @@ fn on_rig(
     };
     let mut load = GeneratedLoad::new(rig, client, experiment, send(known.rate_per_s), &context)?;
     if !is_known {
-        let first = load.block(!plan.seed)?;
-        if let Some(recorded) = &first.recorded {
-            known.learn(recorded, experiment);
+        if let Some(recorded) = first_block(&mut load, conditions, !plan.seed)? {
+            known.learn(&recorded, experiment);
         }
         load.send(send(known.rate_per_s));
     }
@@ -234,6 +233,34 @@ fn on_rig(
         each(round(&mut bench, experiment, conditions, of_round)?);
     }
     Ok(known)
+}
+
+/// A block with the most settings that any condition has: it is disturbed least, so it shows best what a request costs.
+fn first_block(
+    load: &mut GeneratedLoad<'_>,
+    conditions: &[Condition],
+    seed: u64,
+) -> Result<Option<RecordedBlock>, Failure> {
+    let most = (conditions.iter()).max_by_key(|condition| condition.mitigations.len());
+    let changes = Changes::of(load.scope())?;
+    let mut held = Vec::new();
+    let mut applied = Ok(());
+    for mitigation in most.iter().flat_map(|condition| &condition.mitigations) {
+        match changes.apply(mitigation) {
+            Ok(one) => held.push(one),
+            // it does without
+            Err(NotApplied::Unavailable(_)) => {}
+            Err(NotApplied::Failed(failure)) => applied = Err(failure),
+        }
+    }
+    let seen = applied.and_then(|()| load.block(seed));
+    // the last one first; try all before returning the first failure
+    let mut put_back = Ok(());
+    while let Some(one) = held.pop() {
+        put_back = put_back.and(changes.take_back(one));
+    }
+    put_back?;
+    Ok(seen?.recorded)
 }
 
 /// How long a block is.

@@ -317,7 +317,7 @@ mod tests {
             .collect();
         let wanted: [&[&str]; 4] = [&[], &["nice"], &["rt-priority"], &["dedicated-cpus"]];
         assert_eq!(names, wanted);
-        assert_eq!(plan.ideals, BTreeMap::from([(0, vec![4])]));
+        assert_eq!(plan.ideals, BTreeMap::from([(2, vec![4])]));
         let all = RoundsStep {
             server: 0,
             first: 0,
