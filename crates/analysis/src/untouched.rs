@@ -9,6 +9,7 @@
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{Cause, Origin};
+use taillab_model::summary::BusyPeriods;
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 
 use crate::ideal::IdealArrivals;
@@ -17,6 +18,7 @@ use crate::matcher::{ParseFramingError, match_recording};
 use crate::predict::mitigation::MITIGATIONS;
 use crate::predict::{scenario, sojourns};
 use crate::replay::{Change, Cores, Fitted, Observed, fit};
+use crate::service_time::busy_periods;
 use crate::timeline::Timeline;
 
 /// Causes outside of the server, and what the probe missed. If a change of a setting does not treat one of
@@ -77,10 +79,20 @@ impl RecordedBlock {
         sojourns
     }
 
+    /// t as its busy periods show it; `None` where too few requests had to wait.
+    pub fn service_time(&self) -> Option<BusyPeriods> {
+        busy_periods::measure(&self.matched, &self.timeline, self.from).pooled
+    }
+
     /// The sojourns that its requests would have in the ideal server: the same arrivals, first in, first out, on so many
-    /// workers that take `service_time` for each.
-    pub fn ideal(&self, service_time: Nanos, workers: NonZeroU32) -> Vec<Nanos> {
-        let mut ideal = IdealArrivals::new(service_time, workers, self.from);
+    /// workers that take `service_time` for each, of which the part `after_response` comes after the response.
+    pub fn ideal(
+        &self,
+        (service_time, after_response): (Nanos, Nanos),
+        workers: NonZeroU32,
+    ) -> Vec<Nanos> {
+        let ideal = IdealArrivals::new(service_time, workers, self.from);
+        let mut ideal = ideal.with_work_after_response(after_response);
         ideal.take(&self.matched, Monotonic::MAX).ideal
     }
 

@@ -77,6 +77,11 @@ impl<'r> GeneratedLoad<'r> {
         })
     }
 
+    /// What the blocks send from now on.
+    pub const fn send(&mut self, load: BlockLoad) {
+        self.load = load;
+    }
+
     fn refuse(&mut self, stopped: Option<StopReason>) -> Result<(), Failure> {
         match stopped {
             None => Ok(()),

@@ -5,8 +5,10 @@
 //! of the machine is common to them. The sojourns are those in the server (T6 − T1), and the ideal of each block is that of its
 //! own arrivals.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use taillab_analysis::untouched::RecordedBlock;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::progress::Progress;
 use taillab_console::say::Say;
@@ -53,10 +55,64 @@ pub struct ConditionBlock {
 /// The blocks of a round, one for each condition; instead of one, why there is none.
 pub type Round = Vec<Result<ConditionBlock, String>>;
 
-/// What is known of a server from its calibration.
+/// What the ideal server takes for a request.
+#[derive(Clone, Copy, Debug)]
+struct IdealTime {
+    t: Nanos,
+    /// The part of it after the response.
+    after_response: Nanos,
+    /// Its interval, where it has one.
+    bounds: Option<[Nanos; 2]>,
+}
+
+impl IdealTime {
+    /// As the calibration found it. That knows the interval of t without the probe, which is as wide.
+    fn of_calibration(calibrated: &Calibrated) -> Self {
+        let t = calibrated.service_time_with_probe;
+        let probe = t.as_secs_f64() / calibrated.service_time.as_secs_f64();
+        let end = |end: Nanos| Nanos::try_from_secs_f64(end.as_secs_f64() * probe);
+        let bounds = calibrated.interval;
+        Self {
+            t,
+            after_response: Nanos::ZERO,
+            bounds: bounds.and_then(|(lo, hi)| Some([end(lo)?, end(hi)?])),
+        }
+    }
+
+    /// As the busy periods of a block show it, one of so many `rounds` whose errors are independent.
+    fn of_block(recorded: &RecordedBlock, rounds: u64) -> Option<Self> {
+        /// What is common to the errors of all blocks: busy periods are within it of a saturated peak.
+        const COMMON: f64 = 0.02;
+        let found = recorded.service_time()?;
+        let t = found.service_time_ns.as_secs_f64();
+        let off = |end: Nanos| {
+            let off = (end.as_secs_f64() / t - 1.0).abs() / (rounds.max(1) as f64).sqrt();
+            off.max(COMMON)
+        };
+        let at = |off: f64| Nanos::try_from_secs_f64(t * (1.0 + off));
+        Some(Self {
+            t: found.service_time_ns,
+            after_response: found.after_response_ns,
+            bounds: Some([at(-off(found.lo_ns))?, at(off(found.hi_ns))?]),
+        })
+    }
+
+    /// The ideal sojourns of a block with it, and with both ends of its interval.
+    fn sojourns(
+        self,
+        recorded: &RecordedBlock,
+        workers: NonZeroU32,
+    ) -> (Vec<Nanos>, Option<[Vec<Nanos>; 2]>) {
+        let of = |t| recorded.ideal((t, self.after_response), workers);
+        (of(self.t), self.bounds.map(|ends| ends.map(of)))
+    }
+}
+
+/// What is known of a server from its calibration, and from a first block.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
     calibrated: Calibrated,
+    ideal: IdealTime,
     /// Requests per second of each block.
     pub rate_per_s: f64,
 }
@@ -64,16 +120,25 @@ pub struct KnownServer {
 impl KnownServer {
     /// The service time t of the ideal server.
     pub const fn ideal_service_time(&self) -> Nanos {
-        self.calibrated.service_time_with_probe
+        self.ideal.t
     }
 
-    /// The ends of its interval. The calibration knows that of t without the probe, which is as wide.
-    fn service_time_bounds(&self) -> Option<[Nanos; 2]> {
-        let (lo, hi) = self.calibrated.interval?;
-        let probe =
-            self.ideal_service_time().as_secs_f64() / self.calibrated.service_time.as_secs_f64();
-        let end = |end: Nanos| Nanos::try_from_secs_f64(end.as_secs_f64() * probe);
-        Some([end(lo)?, end(hi)?])
+    /// Takes t from a block: its busy periods show it also where the calibration was disturbed. The rate follows from it.
+    fn learn(&mut self, recorded: &RecordedBlock, experiment: &Experiment) {
+        if let Some(ideal) = self.ideal_of(recorded, 1) {
+            self.ideal = ideal;
+            let capacity = self.calibrated.capacity;
+            self.rate_per_s = capacity.rate_per_s(experiment.workload.utilization, ideal.t);
+        }
+    }
+
+    /// What the ideal server takes for the requests of a block, as that shows it; a worker that waits on a timer takes what it
+    /// is told to.
+    fn ideal_of(&self, recorded: &RecordedBlock, rounds: u64) -> Option<IdealTime> {
+        match self.calibrated.capacity.waits {
+            Some(_) => None,
+            None => IdealTime::of_block(recorded, rounds),
+        }
     }
 }
 
@@ -84,6 +149,8 @@ pub struct RoundsPlan {
     pub first: u64,
     /// How many rounds.
     pub rounds: u64,
+    /// How many rounds of the server there are in all.
+    pub of: u64,
     /// The shortest block, without its warm-up.
     pub block: Nanos,
     /// A block is as long as it takes to send as many requests, but at most ten seconds.
@@ -130,7 +197,8 @@ fn on_rig(
     rig.step_aside()?;
     let mut probe = rig.load_probe(experiment)?;
     let mut client = rig.connect(experiment)?;
-    let known = match known {
+    let is_known = known.is_some();
+    let mut known = match known {
         Some(known) => known,
         None => {
             say.step("calibrating");
@@ -138,6 +206,7 @@ fn on_rig(
             let rate = measure::rate_or_following(rig, experiment, &calibrated);
             KnownServer {
                 rate_per_s: rate.first_per_s(),
+                ideal: IdealTime::of_calibration(&calibrated),
                 calibrated,
             }
         }
@@ -146,18 +215,52 @@ fn on_rig(
     drop(probe);
     let server = rig.placement().server.clone();
     let _background = BackgroundLoad::start(experiment, &server)?;
-    let blocks = BlockLoad {
-        rate_per_s: known.rate_per_s,
-        length: block_length(plan, known.rate_per_s),
+    let send = |rate_per_s| BlockLoad {
+        rate_per_s,
+        length: block_length(plan, rate_per_s),
         outstanding: ClosedLoop::OUTSTANDING,
     };
-    let load = GeneratedLoad::new(rig, client, experiment, blocks, &context)?;
+    let mut load = GeneratedLoad::new(rig, client, experiment, send(known.rate_per_s), &context)?;
+    if !is_known {
+        if let Some(recorded) = first_block(&mut load, conditions, !plan.seed)? {
+            known.learn(&recorded, experiment);
+        }
+        load.send(send(known.rate_per_s));
+    }
     let mut bench = bench(Box::new(load), &known, plan, conditions.len())?;
     for number in plan.first..plan.first + plan.rounds {
-        let of_round = (number, plan.peaks, &known);
+        let of_round = (number, plan, &known);
         each(round(&mut bench, experiment, conditions, of_round)?);
     }
     Ok(known)
+}
+
+/// A block with the most settings that any condition has: it is disturbed least, so it shows best what a request costs.
+fn first_block(
+    load: &mut GeneratedLoad<'_>,
+    conditions: &[Condition],
+    seed: u64,
+) -> Result<Option<RecordedBlock>, Failure> {
+    let most = (conditions.iter()).max_by_key(|condition| condition.mitigations.len());
+    let changes = Changes::of(load.scope())?;
+    let mut held = Vec::new();
+    let mut applied = Ok(());
+    for mitigation in most.iter().flat_map(|condition| &condition.mitigations) {
+        match changes.apply(mitigation) {
+            Ok(one) => held.push(one),
+            // it does without
+            Err(NotApplied::Unavailable(_)) => {}
+            Err(NotApplied::Failed(failure)) => applied = Err(failure),
+        }
+    }
+    let seen = applied.and_then(|()| load.block(seed));
+    // the last one first; try all before returning the first failure
+    let mut put_back = Ok(());
+    while let Some(one) = held.pop() {
+        put_back = put_back.and(changes.take_back(one));
+    }
+    put_back?;
+    Ok(seen?.recorded)
 }
 
 /// How long a block is.
@@ -193,13 +296,13 @@ fn round(
     bench: &mut Bench<'_>,
     experiment: &Experiment,
     conditions: &[Condition],
-    (number, peaks, known): (u64, bool, &KnownServer),
+    (number, plan, known): (u64, &RoundsPlan, &KnownServer),
 ) -> Result<Round, Failure> {
     // the same arrivals in all blocks of a round
     let seed = bench.seed ^ (number << 20);
     let mut blocks: Vec<Option<Result<ConditionBlock, String>>> = vec![None; conditions.len()];
     for place in order(conditions.len(), bench.seed, number) {
-        let block = block(bench, experiment, &conditions[place], (seed, peaks, known))?;
+        let block = block(bench, experiment, &conditions[place], (seed, plan, known))?;
         blocks[place] = Some(block);
     }
     Ok(blocks.into_iter().flatten().collect())
@@ -210,18 +313,22 @@ fn block(
     bench: &mut Bench<'_>,
     experiment: &Experiment,
     condition: &Condition,
-    (seed, peaks, known): (u64, bool, &KnownServer),
+    (seed, plan, known): (u64, &RoundsPlan, &KnownServer),
 ) -> Result<Result<ConditionBlock, String>, Failure> {
     let mut mitigations = condition.mitigations.clone();
     for &mitigation in &condition.where_possible {
-        let plan = bench.changes.plan(mitigation)?;
-        if plan.check(false).is_ok() && plan.changes().next().is_some() {
+        let changes = bench.changes.plan(mitigation)?;
+        if changes.check(false).is_ok() && changes.changes().next().is_some() {
             mitigations.push(mitigation);
         }
     }
     let measured = bench.under(&mitigations, |load| {
         let seen = load.block(seed)?;
-        let peak = if peaks { load.peak_per_s(seed)? } else { None };
+        let peak = if plan.peaks {
+            load.peak_per_s(seed)?
+        } else {
+            None
+        };
         Ok((seen, peak))
     });
     let (seen, peak_per_s) = match measured {
@@ -232,12 +339,12 @@ fn block(
     let Some(recorded) = seen.recorded else {
         return Ok(Err("the probe recorded nothing".to_owned()));
     };
-    let workers = known.calibrated.capacity.workers;
+    let ideal = known.ideal_of(&recorded, plan.of).unwrap_or(known.ideal);
+    let (ideal, ideal_bounds) = ideal.sojourns(&recorded, known.calibrated.capacity.workers);
     Ok(Ok(ConditionBlock {
         sojourns: recorded.sojourns(experiment.client.timeout),
-        ideal: recorded.ideal(known.ideal_service_time(), workers),
-        ideal_bounds: (known.service_time_bounds())
-            .map(|ends| ends.map(|t| recorded.ideal(t, workers))),
+        ideal,
+        ideal_bounds,
         peak_per_s,
     }))
 }
@@ -278,6 +385,7 @@ mod tests {
         let plan = RoundsPlan {
             first: 0,
             rounds: 1,
+            of: 1,
             block: Nanos::from_secs(1),
             requests: 2_000,
             peaks: false,

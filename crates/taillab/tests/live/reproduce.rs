@@ -94,10 +94,14 @@ fn several_servers_are_started_in_turn() {
         "4 workers, one queue",
         "4 workers, a queue each",
     ] {
-        assert!(count(panel, label) > 6 * 2_000, "{label}: {panel:#}");
+        assert!(count(panel, label) > 6 * 1_000, "{label}: {panel:#}");
     }
-    let claims = panel["claims"].as_array().unwrap();
-    let verdict = |n: usize| claims[n]["verdict"].as_str().unwrap();
-    assert_ne!(verdict(0), "disagrees", "{:#}", claims[0]);
-    assert_ne!(verdict(2), "disagrees", "{:#}", claims[2]);
+    // however busy the machine is, a timer never fires early
+    for curve in panel["curves"].as_array().unwrap() {
+        assert!(
+            curve["sojourn"]["min"].as_u64().unwrap() >= 2_000_000,
+            "{curve:#}"
+        );
+    }
+    assert_eq!(panels[1]["figure"], "fig7-nginx-processes");
 }

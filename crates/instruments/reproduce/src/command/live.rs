@@ -242,6 +242,7 @@ pub fn reproduce(
         let rounds = RoundsPlan {
             first: step.first,
             rounds: step.rounds,
+            of: effort.rounds,
             block: effort.block,
             requests: panel.requests,
             peaks: panel.peaks,
@@ -316,7 +317,7 @@ mod tests {
             .collect();
         let wanted: [&[&str]; 4] = [&[], &["nice"], &["rt-priority"], &["dedicated-cpus"]];
         assert_eq!(names, wanted);
-        assert_eq!(plan.ideals, BTreeMap::from([(0, vec![4])]));
+        assert_eq!(plan.ideals, BTreeMap::from([(2, vec![4])]));
         let all = RoundsStep {
             server: 0,
             first: 0,

@@ -55,7 +55,7 @@ fn machine(roots: &Roots) -> String {
     let kernel = kernel_release(roots).map(|release| format!("Linux {release}"));
     let cpus = cpus::online(roots).map(|cpus| counted(cpus.len() as u64, "CPU", "CPUs"));
     let hypervisor = Virtualization::read(roots).hypervisor();
-    let inside = hypervisor.map(|name| format!("virtual ({name})"));
+    let inside = hypervisor.map(|name| format!("a guest of {name}"));
     let facts: Vec<String> = [kernel, cpus, inside].into_iter().flatten().collect();
     facts.join(", ")
 }

@@ -4,7 +4,7 @@ use taillab_model::Distribution;
 use taillab_report::chart::{Axis, Curve};
 use taillab_report::figures::quantile_name;
 
-use crate::declared::{DeclaredFigure, Panel, Statement};
+use crate::declared::{DeclaredFigure, Panel, Source, Statement};
 use crate::judge::{self, Judged, Judgement, RoundBlocks};
 use crate::result::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 
@@ -98,6 +98,14 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
         },
         None => judged(statement, &of.blocks, &to.blocks),
     };
+    let is_ideal = panel.place(&statement.to).is_some_and(|place| {
+        let to = &panel.configurations[place];
+        matches!(&to.source, Source::Live(live) if live.ideal_of.is_some())
+    });
+    let judgement = match is_ideal {
+        true => no_faster_than_ideal(judgement),
+        false => judgement,
+    };
     let ratio = judgement.ratio;
     Some(JudgedClaim {
         statement: statement.says.clone(),
@@ -115,6 +123,19 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
         explanation: statement.explanation.clone(),
         why: Some(judgement.why),
     })
+}
+
+/// What is faster than its ideal says only that t, or when the requests came, is not known well enough.
+fn no_faster_than_ideal(judgement: Judgement) -> Judgement {
+    match judgement.ratio {
+        Some(ratio) if ratio.hi < 1.0 => Judgement {
+            judged: Judged::Undecided,
+            why: "the server seems faster than the ideal one: t or the arrivals were disturbed"
+                .to_owned(),
+            ..judgement
+        },
+        _ => judgement,
+    }
 }
 
 fn judged(statement: &Statement, of: &RoundBlocks, to: &RoundBlocks) -> Judgement {
@@ -252,5 +273,8 @@ mod tests {
         assert_eq!(why, "“all cures” is not possible here: no such setting");
         assert_eq!(claims[4].verdict, Agrees);
         assert!(shown.note.unwrap().ends_with("A note."));
+        // no server is faster than the ideal one
+        let found = verdicts([of(200, None), of(1, None), of(3, None)]);
+        assert_eq!(found[2], Undecided);
     }
 }

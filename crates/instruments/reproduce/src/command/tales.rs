@@ -83,7 +83,11 @@ impl Item {
             }
             let effort = LiveEffort::new(args.quick, args.seed);
             let say = Say::of(args.common);
-            return Ok(live::reproduce(&figure, panel, effort, (interrupt, say))?.into());
+            let (mut made, partial) = live::reproduce(&figure, panel, effort, (interrupt, say))?;
+            if args.quick {
+                made.show.push_str(" --quick");
+            }
+            return Ok((made, partial).into());
         }
         let effort = Effort {
             requests: args.requests.0,

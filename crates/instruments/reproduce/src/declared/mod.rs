@@ -56,6 +56,17 @@ mod tests {
             }
             if let Some(figure) = &file.figure {
                 assert!(!figure.statements.is_empty(), "{name} states nothing");
+                let live = |panel: &&Panel| panel.is_live();
+                for panel in figure.panels.iter().filter(live) {
+                    let about = figure.statements.iter().filter(|one| one.is_about(panel));
+                    for statement in about {
+                        assert!(
+                            statement.explanation.is_some(),
+                            "{name}: {}",
+                            statement.says
+                        );
+                    }
+                }
                 let command = format!("reproduce tales {}", figure.name);
                 let runs_it = |row: &DeclaredRow| row.command.ends_with(&command);
                 assert!(file.rows.iter().any(runs_it), "{name}: no row runs it");
