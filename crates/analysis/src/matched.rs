@@ -73,6 +73,9 @@ pub struct Matched {
     pub without_request: Vec<Monotonic>,
     /// The number of responses to requests from before the recording. They are not in the other lists.
     pub from_before: u64,
+    /// The number of requests over TCP that no socket of the server received, as far as can be seen: they pass
+    /// through this machine, or nobody accepts them. They are not in the other lists.
+    pub elsewhere: u64,
     /// The client's port of each connection that was set aside, since the server sends there without being
     /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
     /// happened there from then on is not in the other lists.

@@ -7,7 +7,7 @@ use taillab_model::summary::{
 };
 
 /// A value and its interval.
-type Measured = (f64, f64, f64);
+type Bounded = (f64, f64, f64);
 
 /// What the workers of this server reached at this peak; `None` where there is only one.
 ///
@@ -40,7 +40,7 @@ struct OneWorker {
     interval: Option<(Nanos, Nanos)>,
     source: ServiceTimeSource,
     /// The share of the peak that the probe leaves, where that was measured.
-    left_by_probe: Option<Measured>,
+    left_by_probe: Option<Bounded>,
 }
 
 impl OneWorker {
@@ -67,7 +67,7 @@ impl OneWorker {
     }
 
     /// Requests per second that one answers by itself.
-    fn alone(&self) -> Option<Measured> {
+    fn alone(&self) -> Option<Bounded> {
         let per_s = |t: Nanos| Some(t.as_secs_f64().recip()).filter(|per_s| per_s.is_finite());
         let one = per_s(self.t)?;
         match self.source {
@@ -84,7 +84,7 @@ impl OneWorker {
     }
 
     /// Requests per second that all of them answered at the peak: with the probe, if t has it.
-    fn together(&self, peak: &Calibration) -> Option<Measured> {
+    fn together(&self, peak: &Calibration) -> Option<Bounded> {
         let all = (peak.peak_per_s, peak.peak_lo_per_s, peak.peak_hi_per_s);
         match self.source {
             ServiceTimeSource::BusyPeriods => {
@@ -96,7 +96,7 @@ impl OneWorker {
 }
 
 /// The share that all of them reach of as many times what one does.
-fn reached(all: Measured, one: Measured, workers: u32) -> Share {
+fn reached(all: Bounded, one: Bounded, workers: u32) -> Share {
     let share = |one: f64| (one * f64::from(workers)).recip();
     // more of one makes it smaller
     let one = (share(one.0), share(one.2), share(one.1));
@@ -109,7 +109,7 @@ fn reached(all: Measured, one: Measured, workers: u32) -> Share {
 }
 
 /// Of two independent values, which both increase it: their errors add in quadrature.
-fn combined(a: Measured, b: Measured, of: fn(f64, f64) -> f64) -> Measured {
+fn combined(a: Bounded, b: Bounded, of: fn(f64, f64) -> f64) -> Bounded {
     let value = of(a.0, b.0);
     let off = |a_end: f64, b_end: f64| (of(a_end, b.0) - value).hypot(of(a.0, b_end) - value);
     (value, value - off(a.1, b.1), value + off(a.2, b.2))

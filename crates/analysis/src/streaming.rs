@@ -7,7 +7,7 @@
 //!
 //! A short recording is one window. If there are several:
 //!
-//! - what is usual for the server ([`Baseline`]) is taken from the first;
+//! - what is usual for the server ([`Baseline`]), and which workers share a queue, is taken from the first;
 //! - for the question whether slow requests come together, a request is compared with those of its
 //!   window and of all windows before;
 //! - only a sample of the time is replayed; the result says so.
@@ -33,7 +33,7 @@ use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
 use crate::findings;
 use crate::ideal::IdealArrivals;
-use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
+use crate::ledger::{Baseline, Entry, Labels, LedgerOptions, SharedQueues};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
@@ -265,6 +265,7 @@ impl<'c> Analysis<'c> {
         self.late_events += matched.late_events;
         self.silent += matched.silent;
         self.left_out.from_before += matched.from_before;
+        self.left_out.elsewhere += matched.elsewhere;
         self.left_out.add_unasked(&matched.unasked);
         self.left_out.forgotten += matched.forgotten + timeline.forgotten();
         self.unexplained = matched.client.map(|client| client.unexplained);
@@ -501,6 +502,7 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
         after_response: options.after_response,
         workers: options.workers,
         measure_from: options.measure_from,
+        queues: SharedQueues::of(&first.matched),
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)

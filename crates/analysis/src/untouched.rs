@@ -6,9 +6,12 @@
 //! without and with the change alike, as a control variate does (Lavenberg and Welch 1981), so that the
 //! ratio of the rest has a narrower interval.
 
+use std::num::NonZeroU32;
+
 use taillab_model::explanation::{Cause, Origin};
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 
+use crate::ideal::IdealArrivals;
 use crate::matched::Matched;
 use crate::matcher::{ParseFramingError, match_recording};
 use crate::predict::mitigation::MITIGATIONS;
@@ -72,6 +75,13 @@ impl RecordedBlock {
         let lost = lost.count();
         sojourns.resize(sojourns.len() + lost, timeout);
         sojourns
+    }
+
+    /// The sojourns that its requests would have in the ideal server: the same arrivals, first in, first out, on so many
+    /// workers that take `service_time` for each.
+    pub fn ideal(&self, service_time: Nanos, workers: NonZeroU32) -> Vec<Nanos> {
+        let mut ideal = IdealArrivals::new(service_time, workers, self.from);
+        ideal.take(&self.matched, Monotonic::MAX).ideal
     }
 
     /// Its queue for the replay, on a server whose ideal service time is `service_time`. `None` if the

@@ -15,9 +15,14 @@ use taillab_model::{
 
 const WORKER: Tid = 1_000;
 const HOG: Tid = 77;
+const KSOFTIRQD: Tid = 15;
 /// Of each packet, on the server's CPU.
 const INTERRUPT: u64 = 400;
 const RECEIVE: u64 = 2_600;
+/// Of each packet in a burst after the first.
+const RECEIVE_NEXT: u64 = 1_200;
+/// What a send takes.
+const SEND: u64 = 9_000;
 /// What a worker does after each response before it looks for the next request.
 const AFTER: u64 = 1_000;
 
@@ -28,6 +33,15 @@ enum Law {
     Exponential,
     /// One in ten takes twenty times as long as the others.
     TwoKinds,
+}
+
+/// Where packets that come in a burst are received.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Burst {
+    /// On top of the thread that has the CPU.
+    InLine,
+    /// In a thread of the kernel, after that thread.
+    InThread,
 }
 
 /// A server on one CPU for each of `gaps`.
@@ -48,8 +62,12 @@ struct Server {
     threads: u32,
     /// Another thread takes the CPU so often on average, for so long.
     hog: Option<(u64, u64)>,
+    /// What comes meanwhile is received in a burst.
+    bursts: Option<Burst>,
     /// The hypervisor does, and nothing is recorded.
     stall: Option<(u64, u64)>,
+    /// The generator is held up so often on average, for so long, and then sends one request after the other.
+    held_up: Option<(u64, u64)>,
     /// At the end, all work takes longer by this share.
     slowdown: f64,
     cpus: u16,
@@ -67,7 +85,9 @@ impl Default for Server {
             response: 0,
             threads: 1,
             hog: None,
+            bursts: None,
             stall: None,
+            held_up: None,
             slowdown: 0.0,
             cpus: 1,
         }
@@ -151,7 +171,7 @@ impl Server {
             last += exponential(&mut rng, gap);
             last
         });
-        let packets: VecDeque<u64> = packets.collect();
+        let mut packets: VecDeque<u64> = packets.collect();
         let end = packets.back().copied().unwrap_or(0);
         let mut every_so_often = |what: Option<(u64, u64)>| {
             let mut times = VecDeque::new();
@@ -165,13 +185,18 @@ impl Server {
             }
             times
         };
+        let (hogs, stalls) = (every_so_often(self.hog), every_so_often(self.stall));
+        let held_up = every_so_often(self.held_up);
+        if !held_up.is_empty() {
+            hold_up(&mut packets, &held_up);
+        }
         Cpu {
             server: self,
             number,
             now: 0,
             end,
-            hogs: every_so_often(self.hog),
-            stalls: every_so_often(self.stall),
+            hogs,
+            stalls,
             rng,
             packets,
             queue: VecDeque::new(),
@@ -179,6 +204,20 @@ impl Server {
             events: Vec::new(),
             served: Vec::new(),
         }
+    }
+}
+
+/// In these stretches nothing is sent, and then one packet after the other.
+fn hold_up(packets: &mut VecDeque<u64>, stretches: &VecDeque<(u64, u64)>) {
+    let mut stretches = stretches.iter().peekable();
+    let mut free = 0;
+    for packet in packets {
+        let mut at = (*packet).max(free);
+        while let Some((from, length)) = stretches.next_if(|(from, _)| *from <= at) {
+            at = at.max(from + length);
+        }
+        *packet = at;
+        free = at + SEND;
     }
 }
 
@@ -240,15 +279,46 @@ impl Cpu<'_> {
         let Some(t1) = self.packets.pop_front() else {
             return;
         };
+        self.interrupt();
+        let began = self.now;
+        self.take_in(t1, RECEIVE);
+        self.softirq_since(began);
+    }
+
+    fn interrupt(&mut self) {
         let (interrupt, lasted) = (Interrupt::CallFunction, self.at_this_speed(INTERRUPT));
         self.now += lasted;
         let lasted = Nanos::new(lasted);
         self.emit(EventKind::Interrupt { interrupt, lasted });
-        let lasted = self.at_this_speed(RECEIVE);
+    }
+
+    /// A packet within a receive softirq.
+    fn take_in(&mut self, t1: u64, usual: u64) {
+        let lasted = self.at_this_speed(usual);
         self.queue.push_back((t1, self.now + lasted * 4 / 5));
         self.now += lasted;
-        let lasted = Nanos::new(lasted);
+    }
+
+    fn softirq_since(&mut self, began: u64) {
+        let lasted = Nanos::new(self.now - began);
         self.emit(EventKind::Softirq { vector: 3, lasted });
+    }
+
+    /// All that has come by now, in one softirq.
+    fn receive_burst(&mut self) {
+        let (began, mut usual) = (self.now, RECEIVE);
+        while self
+            .packets
+            .front()
+            .is_some_and(|packet| *packet <= self.now)
+        {
+            let Some(t1) = self.packets.pop_front() else {
+                break;
+            };
+            self.take_in(t1, usual);
+            usual = RECEIVE_NEXT;
+        }
+        self.softirq_since(began);
     }
 
     fn receive_response(&mut self) {
@@ -268,12 +338,26 @@ impl Cpu<'_> {
         let before = self.current;
         self.switch(HOG, false);
         let until = self.now + length;
-        while self.packets.front().is_some_and(|packet| *packet < until) {
-            self.now = self.now.max(self.packets[0]);
-            self.receive();
+        while let Some(&first) = self.packets.front().filter(|packet| **packet < until) {
+            self.now = self.now.max(first);
+            match self.server.bursts {
+                None => self.receive(),
+                Some(Burst::InLine) => {
+                    self.interrupt();
+                    // others come while the interrupt is on its way
+                    self.now += 100_000;
+                    self.receive_burst();
+                }
+                Some(Burst::InThread) => {
+                    self.interrupt();
+                    self.now = self.now.max(until);
+                    self.switch(KSOFTIRQD, false);
+                    self.receive_burst();
+                }
+            }
         }
         self.now = self.now.max(until);
-        self.switch(before, false);
+        self.switch(before, self.current == KSOFTIRQD);
     }
 
     /// How long the application works on the next request.
@@ -422,6 +506,31 @@ fn other_programs_and_unseen_stalls_are_left_out() {
             hog,
             stall,
             load: 0.5,
+            requests: 24_000,
+            ..Server::default()
+        });
+    }
+}
+
+/// Four loops on both CPUs: the server and the generator each have theirs for some milliseconds in turn, and what comes
+/// while a loop has the CPU is received in bursts. t was 17 % shorter beside them than without them.
+#[test]
+fn turns_with_busy_loops_change_nothing() {
+    let turns = Some((3_500_000, 3_500_000));
+    for (bursts, held_up) in [
+        (None, None),
+        (Some(Burst::InLine), None),
+        (Some(Burst::InThread), None),
+        (Some(Burst::InLine), turns),
+        (Some(Burst::InThread), turns),
+    ] {
+        assert_right(&Server {
+            hog: turns,
+            bursts,
+            held_up,
+            law: Law::Exponential,
+            response: 4_700,
+            load: 0.3,
             requests: 24_000,
             ..Server::default()
         });

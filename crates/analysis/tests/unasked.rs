@@ -5,7 +5,7 @@ use crate::common::talk::Talk;
 use std::fs::File;
 
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
-use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
+use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording};
 
 fn matched(events: &[Event], framing: Framing) -> Matched {
     let options = MatchOptions {
@@ -49,6 +49,44 @@ fn an_interim_response_is_a_part_of_the_exchange() {
     let mut middle = found.requests.iter().map(|request| request.server.middle());
     assert!(middle.all(|[t2, _, t4, t5]| t2.is_some() && t4.is_some() && t5.is_some()));
     assert!(found.unmatched.is_empty() && found.ambiguous.is_empty());
+}
+
+/// Packets to the server's port that the probe sees come in, and that no socket of the server receives: those of a
+/// container to which they are passed on, or those that a reset answers.
+#[test]
+fn what_no_socket_of_the_server_receives_is_no_request_to_it() {
+    let mut own = Talk::opened(40_000);
+    for _ in 0..20 {
+        own.asks(b"get a\r\n");
+        own.answers(b"END\r\n");
+    }
+    let mut passing = Talk::joined(40_001);
+    let mut waiting = Talk::joined(40_002);
+    // that sockets' parts are recorded shows with the first of them
+    passing.wait(1_000_000);
+    waiting.wait(1_000_000);
+    for _ in 0..30 {
+        passing.sends(b"get a\r\n");
+    }
+    // the server's socket has it, and the server does not answer
+    waiting.sends(b"get b\r\n");
+    let mut events = own.events;
+    let came_in = |event: &Event| matches!(event.kind, EventKind::SegmentIn { .. });
+    events.extend(passing.events.into_iter().filter(came_in));
+    events.extend(waiting.events);
+    events.sort_by_key(|event| event.at);
+    let found = matched(&events, Framing::OneInTurn);
+    assert_eq!((responses(&found), found.elsewhere), (20, 30));
+    let ports: Vec<u16> = found.unmatched.iter().map(|one| one.key.port).collect();
+    assert_eq!(ports, [40_002]);
+    // where the sockets' part is not recorded, a response shows whose they are
+    let options = MatchOptions {
+        stamps: MiddleStamps::Ends,
+        ..MatchOptions::for_streams(Nanos::from_secs(1), false)
+    };
+    let found = match_events(events.iter().copied(), &options);
+    assert_eq!((responses(&found), found.elsewhere), (20, 31));
+    assert_eq!(found.unmatched, []);
 }
 
 /// Nor is it a response where the connection is judged by its turns.

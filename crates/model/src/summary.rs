@@ -394,6 +394,9 @@ impl Matching {
 pub struct LeftOut {
     /// Responses to requests from before the recording.
     pub from_before: u64,
+    /// Requests over TCP to the server's port that none of its sockets received: packets that pass through this
+    /// machine, or that nobody accepts.
+    pub elsewhere: u64,
     /// Connections on which the server sends without being asked (subscribers, replicas, streams of events),
     /// or goes on for longer than is waited for. Nothing counts that happened there from then on.
     pub unasked: u64,

@@ -49,14 +49,14 @@ impl<'a> OnSchedule<'a> {
     }
 
     /// The percentiles that are known, in ascending order.
-    fn seen(&self) -> impl Iterator<Item = Seen> {
-        TOLD.into_iter().filter_map(|q| Seen::at(self, q))
+    fn seen(&self) -> impl Iterator<Item = KnownWait> {
+        TOLD.into_iter().filter_map(|q| KnownWait::at(self, q))
     }
 
     /// `a client on schedule would have waited p99 817 µs (790–846), p99.9 1.88 ms (1.79–1.95)`: the two highest
     /// percentiles that are known.
     fn waits(&self) -> String {
-        let seen: Vec<Seen> = self.seen().collect();
+        let seen: Vec<KnownWait> = self.seen().collect();
         let seen = &seen[seen.len().saturating_sub(2)..];
         let is_replayed = seen.iter().any(|seen| seen.is_replayed);
         let (who, would) = self.who_and_what(is_replayed);
@@ -82,7 +82,7 @@ impl<'a> OnSchedule<'a> {
 
     /// Each percentile of these arrivals, what limits them, and what a replay says of the server without other threads.
     fn details(&self, arrivals: &str) -> Vec<String> {
-        let (replayed, kept): (Vec<Seen>, Vec<Seen>) =
+        let (replayed, kept): (Vec<KnownWait>, Vec<KnownWait>) =
             self.seen().partition(|seen| seen.is_replayed);
         let mut lines = Vec::new();
         for (seen, is_replayed) in [(kept, false), (replayed, true)] {
@@ -104,7 +104,7 @@ impl<'a> OnSchedule<'a> {
 
     /// A stall of the whole machine takes away what the server would have been seen to do meanwhile.
     fn at_worst(&self) -> Option<String> {
-        let told = |seen: Seen| Some(format!("{} {}", quantile_name(seen.q), seen.at_worst?));
+        let told = |seen: KnownWait| Some(format!("{} {}", quantile_name(seen.q), seen.at_worst?));
         let told: Vec<String> = self.seen().filter_map(told).collect();
         (!told.is_empty()).then(|| {
             format!(
@@ -117,7 +117,7 @@ impl<'a> OnSchedule<'a> {
 }
 
 /// A percentile of what is on schedule.
-struct Seen {
+struct KnownWait {
     q: f64,
     /// Not known where all that is known is the most that it can have been.
     value: Option<Nanos>,
@@ -129,7 +129,7 @@ struct Seen {
     at_worst: Option<Nanos>,
 }
 
-impl Seen {
+impl KnownWait {
     fn at(known: &OnSchedule<'_>, q: f64) -> Option<Self> {
         let view = known.view;
         let kept = known.client.or(view.sojourn.as_ref());
@@ -167,8 +167,8 @@ impl Seen {
 }
 
 /// `p99 817 µs (790–846), p99.9 1.88 ms (1.79–1.95)`.
-fn listed(seen: &[Seen]) -> String {
-    let one = |of: &Seen| {
+fn listed(seen: &[KnownWait]) -> String {
+    let one = |of: &KnownWait| {
         let (name, value) = (quantile_name(of.q), of.value?);
         Some(format!("{name} {value}{}", interval_of(value, of)))
     };
@@ -177,7 +177,7 @@ fn listed(seen: &[Seen]) -> String {
 }
 
 /// ` (790–846)` in the unit of the value, ` (900 µs–1.20 ms)` where the ends have others.
-fn interval_of(value: Nanos, seen: &Seen) -> String {
+fn interval_of(value: Nanos, seen: &KnownWait) -> String {
     let interval = interval_by(|end| end.to_string(), seen.lo, seen.hi);
     let value = value.to_string();
     let unit = value.trim_start_matches(|c: char| c != ' ');

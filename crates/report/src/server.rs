@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    BusyPeriods, Calibration, HoldsTo, LimitedBy, LoadSegment, LoadSummary, NoScaling, Reason,
-    Report, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
+    BusyPeriods, Calibration, HoldsTo, LeftOut, LimitedBy, LoadSegment, LoadSummary, NoScaling,
+    Reason, Report, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
 };
 
 use crate::document::Document;
@@ -187,6 +187,36 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
         Some(measured) => format!("{} ({nominal} {origin})", figures::percent(measured, 1)),
         None => format!("{nominal} {origin}"),
     }
+}
+
+/// What came to the server's port, or left it, and is no request to the server or no response of it.
+pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
+    let LeftOut {
+        elsewhere,
+        unasked,
+        unasked_ports,
+        ..
+    } = &result.left_out;
+    let passing = (*elsewhere > 0).then(|| {
+        let requests = counted(*elsewhere, "request", "requests");
+        format!("{requests} that no socket of the server received")
+    });
+    let unasked = (*unasked > 0).then(|| {
+        let ports: Vec<String> = unasked_ports.iter().map(u16::to_string).collect();
+        let more = if *unasked > ports.len() as u64 {
+            " …"
+        } else {
+            ""
+        };
+        format!(
+            "{} on which the server sends unasked (client's {} {}{more})",
+            counted(*unasked, "connection", "connections"),
+            if ports.len() == 1 { "port" } else { "ports" },
+            ports.join(", ")
+        )
+    });
+    let both: Vec<String> = passing.into_iter().chain(unasked).collect();
+    (!both.is_empty()).then(|| both.join("; "))
 }
 
 /// What several workers reached at the peak of as many times what one reaches: `4 workers reach 151,000/s

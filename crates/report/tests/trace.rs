@@ -45,6 +45,29 @@ fn a_trace_on_one_screen() {
     insta::assert_snapshot!(text);
 }
 
+#[test]
+fn what_is_not_counted_is_said_where_the_counts_are() {
+    let mut sample = trace(LENGTH);
+    let shown = |sample: &TraceSample| {
+        let report = sample.report();
+        let screen = terminal::screen(&report, None, &[], plain(200));
+        (screen, String::from_utf8(html::render(&report)).unwrap())
+    };
+    let (screen, page) = shown(&sample);
+    assert!(!screen.contains("left out") && !page.contains("Left out"));
+    let left_out = &mut sample.summary.server.left_out;
+    left_out.elsewhere = 12;
+    left_out.add_unasked(&[40_000, 40_002]);
+    let said = "12 requests that no socket of the server received; 2 connections on which the server sends \
+                unasked (client's ports 40000, 40002)";
+    let (screen, page) = shown(&sample);
+    assert!(
+        screen.contains(&format!("left out      {said}\n")),
+        "{screen}"
+    );
+    assert!(page.contains("Left out") && page.contains("no socket of the server"));
+}
+
 /// The screen said that slow requests come in bursts, and who did it was in a table below.
 #[test]
 fn the_main_cause_is_the_first_finding_on_the_screen() {

@@ -11,6 +11,7 @@
 //!
 //! `unsafe` is needed for vector instructions, chosen at run time, and a prefetch.
 
+pub mod closed_loop;
 pub mod error;
 pub mod fork_join;
 pub mod histogram;

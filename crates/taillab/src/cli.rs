@@ -207,6 +207,21 @@ mod tests {
             let after = command.get_after_long_help().map(ToString::to_string);
             texts.push((name.to_owned(), after.unwrap_or_default()));
         });
+        let figures = "crates/instruments/reproduce/figures";
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for entry in std::fs::read_dir(folder.join(figures)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let text = file(&format!("{figures}/{name}"));
+            let quoted = |line: &str| {
+                Some(
+                    line.strip_prefix("command = \"")?
+                        .trim_end_matches('"')
+                        .to_owned(),
+                )
+            };
+            let commands: Vec<String> = text.lines().filter_map(quoted).collect();
+            texts.push((name, commands.join("\n")));
+        }
         let mut count = 0;
         for (whence, text) in texts {
             for words in printed(&text) {
@@ -216,7 +231,7 @@ mod tests {
                 assert!(said.is_none(), "{whence}: {words:?}: {said:?}");
             }
         }
-        assert!(count > 60, "only {count} were found");
+        assert!(count > 110, "only {count} were found");
     }
 
     /// A letter is one option, whichever the command.

@@ -2,6 +2,7 @@
 
 use taillab_model::explanation::Cause;
 
+use super::common::CommonQueue;
 use super::events::RequestId;
 use super::history::{CpuHistory, Position, Stretches};
 use super::label::{Label, Labels, Who};
@@ -59,6 +60,8 @@ pub(super) struct ServedBy<'a> {
     pub(super) behind: Option<Behind>,
     /// The server has other workers.
     pub(super) has_others: bool,
+    /// The queue that it shares with others.
+    pub(super) common: Option<&'a CommonQueue>,
 }
 
 /// The waits of a worker for its CPU behind others of the server.
@@ -127,6 +130,10 @@ pub(super) struct Account {
     late: Stretches,
     /// The same for the CPU histories from before the workers' busy periods.
     before: Stretches,
+    /// The same for the histories of shared queues.
+    common: Stretches,
+    /// What a request inherits from the history of its queue, by label.
+    lost: Lengths,
     /// The number of delays and delay sums that were read for this account; the tests bound it.
     pub(super) looked_at: usize,
 }
@@ -188,11 +195,9 @@ fn with_worker(
     left -= queue;
     let behind = left.min(served_by.behind_since(request.behind_ns));
     left -= behind;
-    let imbalance = left.min(request.waits.imbalance_ns);
+    let (inherited, imbalance) = earlier(request, served_by, left, account);
     left -= imbalance;
     let (waits, looked_at) = (&mut account.waits, &mut account.looked_at);
-    let stretches = (&mut account.inherited, &mut account.before);
-    let inherited = inherit(request, served_by, left, stretches, waits);
     // what nothing held up before is waiting as in the ideal queue
     let more = (left - inherited).min(request.waits.ideal_ns - queue);
     queue += more;
@@ -200,9 +205,7 @@ fn with_worker(
     *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
     waits.extend(beside(served_by, labels, behind, imbalance));
-    if left > inherited {
-        waits.push((fixed.unexplained, left - inherited, false));
-    }
+    waits.extend(unclear(request, left - inherited, fixed));
     let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, own);
         waits.push((label, order, false));
@@ -229,7 +232,7 @@ fn with_worker(
         held.add(label, ns);
     }
     waits.push((fixed.queue, queue, false));
-    if served_by.has_others {
+    if served_by.has_others && served_by.common.is_none() {
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, held);
     }
@@ -240,6 +243,43 @@ fn with_worker(
     };
     put_parts(&mut account.parts, held, fixed, queue, &own);
     own
+}
+
+/// Up to `left` nanoseconds that held up those before it, and that it waited while another worker was idle. In a
+/// shared queue, the second is only what nobody had lost.
+fn earlier(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    left: u64,
+    account: &mut Account,
+) -> (u64, u64) {
+    let imbalance_ns = request.waits.imbalance_ns;
+    let waits = &mut account.waits;
+    if let Some((queue, wait)) = served_by.common.zip(request.common.as_ref()) {
+        let place = served_by.worker.queue.unwrap_or_default();
+        let (lost, stretch) = (&mut account.lost, account.common.of_cpu(place));
+        let inherited = queue.inherit(wait, left, lost, |history, from, to, lost| {
+            history.sum(from, to, stretch, |label, ns| lost.add(label, ns));
+        });
+        waits.extend(lost.iter().map(|&(label, ns)| (label, ns, true)));
+        return (inherited, (left - inherited).min(imbalance_ns));
+    }
+    let imbalance = left.min(imbalance_ns);
+    let stretches = (&mut account.inherited, &mut account.before);
+    let inherited = inherit(request, served_by, left - imbalance, stretches, waits);
+    (inherited, imbalance)
+}
+
+/// What a request still waited, `rest` nanoseconds, though nothing held up those before it: for receive softirqs of
+/// others, where several workers share its queue, or for nothing that is known.
+fn unclear(request: &OpenRequest, rest: u64, fixed: &Fixed) -> impl Iterator<Item = Wait> + use<> {
+    let received = request.common.map_or(0, |common| common.received_ns);
+    let received = received.min(rest);
+    let waits = [
+        (fixed.received, received, false),
+        (fixed.unexplained, rest - received, false),
+    ];
+    waits.into_iter().filter(|wait| wait.1 > 0)
 }
 
 /// The parts after T2: what held the request up, its wait in the queue, and its own work.
@@ -277,12 +317,14 @@ fn transmit_ns(request: &OpenRequest) -> u64 {
 /// The time since the request became late, without delays, receive softirqs, and what its worker waited
 /// behind others of the server, in nanoseconds.
 fn others_since_late(request: &OpenRequest, served_by: &ServedBy<'_>, now: Position) -> u64 {
-    request.late.as_ref().map_or(0, |late| {
-        let since = now.since(late.since);
-        let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
-        let own = rest.saturating_sub(since.received_ns);
-        own.saturating_sub(served_by.behind_since(late.behind_ns))
-    })
+    let waited = request.common.map_or(0, |common| common.order_ns);
+    waited
+        + request.late.as_ref().map_or(0, |late| {
+            let since = now.since(late.since);
+            let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
+            let own = rest.saturating_sub(since.received_ns);
+            own.saturating_sub(served_by.behind_since(late.behind_ns))
+        })
 }
 
 /// The account if the worker is unknown: service and queue as in the ideal queue; the rest is `unobserved`.
@@ -434,11 +476,14 @@ fn in_order(
         let by = Who::Worker(served_by.worker.tid);
         let order = (request.late.as_ref()).map(|_| labels.label(Cause::Order, by));
         let trace = &served_by.worker.trace;
-        let moments = request.traced.map(|traced| {
+        let waited = request
+            .common
+            .map(|common| (Moment::Others, common.wait_ns));
+        let mut moments: Vec<(Moment, u64)> = waited.into_iter().collect();
+        if let Some(traced) = request.traced {
             let keeps = |label| keeps_its_cause(labels.cause(label));
-            trace.moments(case.id, traced, order, keeps)
-        });
-        let moments = moments.unwrap_or_default();
+            moments.extend(trace.moments(case.id, traced, order, keeps));
+        }
         return pieces::pieces(&request.stack, &moments, &meaning, total_ns);
     }
     let work: u64 = waits.iter().map(|part| part.1).sum();

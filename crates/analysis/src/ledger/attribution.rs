@@ -50,7 +50,7 @@ pub struct Attribution {
 impl Attribution {
     /// A ledger that has not seen a window yet.
     pub fn new(context: &RecordingContext, options: &LedgerOptions, baseline: Baseline) -> Self {
-        let mut server = ServerState::new(context, baseline);
+        let mut server = ServerState::new(context, options, baseline);
         Self {
             options: options.clone(),
             trace_from: Nanos::MAX,
@@ -125,7 +125,7 @@ impl Attribution {
         match event {
             RequestEvent::StateEnds(w, busy_period) => {
                 let worker = &self.server.workers[w as usize];
-                if worker.busy_period == busy_period && worker.outstanding > 0 {
+                if worker.busy_period == busy_period && worker.is_followed() {
                     self.server.state_ends(w as usize, at_ns);
                 }
             }
@@ -159,6 +159,9 @@ impl Attribution {
             Some(w) => self.queues.was_served_by(w, t1_ns, t6_ns),
             None => (ideal_ns, 0),
         };
+        if let Some(queue) = worker.and_then(|w| self.server.workers[w].queue) {
+            self.server.common[queue].arrives(t1_ns);
+        }
         let [t2, t3, t4, _] = stamps.middle();
         let queued = t2.unwrap_or_else(|| {
             let read = t3.or(t4);
@@ -194,9 +197,11 @@ impl Attribution {
                 own_queue_ns,
                 imbalance_ns,
             },
+            turn: self.requests_before + place,
             begin: Position::default(),
             behind_ns: 0,
             late: None,
+            common: None,
             used_ns: 0,
             over_ns: 0,
             slow_ns: 0,
@@ -219,6 +224,11 @@ impl Attribution {
         };
         let first = server.workers[w].outstanding == 0;
         match first {
+            true if server.workers[w].lent => {
+                server.settle(w, at_ns);
+                server.takes_back(w);
+                server.catch_up(w, at_ns);
+            }
             true => server.catch_up(w, at_ns),
             false => server.settle(w, at_ns),
         }
@@ -249,7 +259,11 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        self.queues.in_order(w).came(request.place, id);
+        if let Some(queue) = worker.queue {
+            server.comes_to(queue, id, (at_ns, begin_ns));
+        }
+        let request = &server.requests[id];
+        self.queues.in_order(w).came(request.turn, id);
         if request.wanted {
             server.begin_trace(w, id);
         }
@@ -291,25 +305,36 @@ impl Attribution {
     fn receive(&mut self, home: Option<usize>, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         let t1_ns = server.requests[id].t1_ns;
+        let usual_ns = 2 * server.baseline.stack_ns;
         let likely = home.into_iter().chain([self.last_receiver]);
-        let mut found = None;
+        let mut found: Option<(u64, usize)> = None;
         for k in likely.chain(0..server.cpus.len()) {
-            if k < server.cpus.len() {
-                server.advance(k, at_ns);
-                if receive::receives(&server.cpus[k]) {
-                    found = Some(k);
-                    break;
-                }
+            if k >= server.cpus.len() {
+                continue;
+            }
+            server.advance(k, at_ns);
+            if !receive::receives(&server.cpus[k]) {
+                continue;
+            }
+            let free_ns = match at_ns - t1_ns > usual_ns {
+                true => receive::free_ns(&server.cpus[k], t1_ns, at_ns),
+                false => 0,
+            };
+            if found.is_none_or(|(least_ns, _)| free_ns < least_ns) {
+                found = Some((free_ns, k));
+            }
+            if free_ns <= usual_ns {
+                break;
             }
         }
         let mut receiving = Receiving {
             labels: &mut server.ledger.labels,
-            usual_ns: 2 * server.baseline.stack_ns,
+            usual_ns,
             workers: &server.by_tid,
             pieces: &mut server.requests[id].stack,
         };
         match found {
-            Some(k) => {
+            Some((_, k)) => {
                 self.last_receiver = k;
                 receiving.split(&server.cpus[k], t1_ns, at_ns);
                 server.cpus[k].last_queued_ns = at_ns;
@@ -334,6 +359,9 @@ impl Attribution {
                 && (at_ns + 1..t6_ns).contains(&later_ns)
             {
                 return server.events.push(later_ns, RequestEvent::Begun(id));
+            }
+            if let Some(queue) = server.workers[w].queue {
+                server.leaves(queue, at_ns);
             }
             let request = &mut server.requests[id];
             let begun = (request.place, request.tid);
@@ -364,8 +392,8 @@ impl Attribution {
         };
         let server = &mut self.server;
         server.end_trace(w, id);
-        let place = server.requests[id].place;
-        if let Some(due) = self.queues.in_order(w).left(place) {
+        let turn = server.requests[id].turn;
+        if let Some(due) = self.queues.in_order(w).left(turn) {
             // in the order of arrival, the due request would have left now
             let behind_ns = server.behind_ns(w);
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
@@ -382,6 +410,13 @@ impl Attribution {
         let worker = &mut server.workers[w];
         worker.previous_t6_ns = at_ns;
         worker.outstanding -= 1;
+        if let Some(queue) = worker.queue {
+            server.common[queue].leaves();
+            if server.workers[w].outstanding > 0 {
+                server.workers[w].free = server.is_free(w, queue, at_ns);
+            }
+        }
+        let worker = &mut server.workers[w];
         if worker.serving == Some(id) {
             worker.serving = None;
             // requests that were answered meanwhile are still in the list
@@ -395,6 +430,7 @@ impl Attribution {
         server.recount(w, at_ns);
         if server.workers[w].outstanding == 0 {
             server.workers[w].busy_period = server.workers[w].busy_period.wrapping_add(1);
+            server.is_idle(w, at_ns);
         }
     }
 
@@ -465,6 +501,7 @@ fn case<'s>(
             slow_service,
             behind,
             has_others: server.workers.len() > 1,
+            common: server.workers[w].queue.map(|queue| &server.common[queue]),
         }),
         resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
         ideal_ns: request.waits.ideal_ns + alone_ns,

@@ -21,6 +21,15 @@ pub(super) struct Stretch {
     pub(super) to_ns: u64,
 }
 
+/// The workers of a shared queue that are on a CPU or wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity {
+    pub(super) queue: usize,
+    pub(super) workers: u64,
+    /// Those of them that have no request.
+    pub(super) lent: u64,
+}
+
 /// A CPU, and the workers that need it.
 #[derive(Default)]
 pub(super) struct CpuClock {
@@ -46,6 +55,8 @@ pub(super) struct CpuClock {
     pub(super) worked_ns: u64,
     /// Workers with requests that sleep and should be woken here.
     pub(super) unwoken: usize,
+    /// The shared queues whose capacity is lost where it is lost here.
+    pub(super) capacities: Vec<Capacity>,
     /// Until then, the workers that wait are held back.
     pub(super) held_back_until_ns: u64,
     /// Until then, a wake-up is under way. `on_its_way` is what it is charged to: the cause of the sleep,
@@ -156,6 +167,31 @@ impl CpuClock {
     fn find_worker(&mut self, workers: &mut LastFound<usize>) {
         let thread = self.segment.map_or(0, |segment| segment.thread);
         self.worker = (thread != 0).then(|| workers.get(thread)).flatten();
+    }
+
+    /// A worker of a shared queue is on it or waits for it from now on, or no longer.
+    pub(super) fn count(&mut self, queue: usize, lent: bool, comes: bool) {
+        let found = self.capacities.iter().position(|it| it.queue == queue);
+        let place = found.unwrap_or_else(|| {
+            self.capacities.push(Capacity {
+                queue,
+                workers: 0,
+                lent: 0,
+            });
+            self.capacities.len() - 1
+        });
+        let capacity = &mut self.capacities[place];
+        let lent = u64::from(lent);
+        if comes {
+            capacity.workers += 1;
+            capacity.lent += lent;
+        } else {
+            capacity.workers -= 1;
+            capacity.lent -= lent;
+        }
+        if capacity.workers == 0 {
+            self.capacities.swap_remove(place);
+        }
     }
 
     /// Whether the workers that wait for it are held back.

@@ -8,6 +8,7 @@ use taillab_model::{Monotonic, Nanos, RequestKey, Stamps, Tid};
 use super::disturbances::EventLengths;
 use super::label::{Label, Labels};
 use super::pieces::Piece;
+use super::sharing::SharedQueues;
 
 /// What the ledger needs to know besides the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct LedgerOptions {
     pub workers: NonZeroU32,
     /// Requests due earlier are warm-up: they are followed, but get no entry.
     pub measure_from: Monotonic,
+    /// Which workers take their requests from one queue.
+    pub queues: SharedQueues,
 }
 
 /// One request's account.

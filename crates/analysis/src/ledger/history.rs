@@ -76,7 +76,7 @@ impl CpuHistory {
     }
 
     /// How much of what lies between two positions is kept.
-    fn kept_ns(&self, from: u64, to: u64) -> u64 {
+    pub(super) fn kept_ns(&self, from: u64, to: u64) -> u64 {
         let (from, to) = self.delays.kept(from, to);
         to - from
     }

@@ -44,6 +44,18 @@ impl Lengths {
         Some(&mut self.list[place].1)
     }
 
+    /// Makes the lengths, whose sum is `of`, sum to `to`, which is not more: in proportion, and exact in sum. Some
+    /// may become 0.
+    pub(super) fn scale(&mut self, to: u64, of: u64) {
+        let (mut so_far, mut given) = (0, 0);
+        for (_, length) in &mut self.list {
+            so_far += *length;
+            let until = scaled(so_far, to, of);
+            *length = until - given;
+            given = until;
+        }
+    }
+
     /// Distributes `more` nanoseconds over the lengths, in proportion; the sum is exact. There must be at
     /// least one length.
     pub(super) fn lengthen(&mut self, more: u64) {

@@ -61,6 +61,12 @@
 //! takes one subtraction of two positions for each request: the delay of a busy period is never walked
 //! twice.
 //!
+//! **Where several workers take from one queue** ([`SharedQueues`]), a request that one of them serves waits for what
+//! holds up the others as well. So the queue has a history of its own: the capacity that all its workers lost. What a
+//! request waits for until a worker is free for it is charged from that history, and only what comes then is charged
+//! directly, from the history of its worker. `common` has the rule, which is the one above for c = 1, and its argument.
+//! There, `imbalance` comes after inheritance: it is what a request waits while nothing was lost and a worker was idle.
+//!
 //! Four things come before inheritance in H:
 //! - `order`: the excess over first come, first served by the same worker. Take the k-th response
 //!   of a worker. In the order of arrival, it would have been that of the k-th request. From then on that
@@ -110,20 +116,23 @@
 //! account needs the sums by label between them. Their cost is the logarithm of the number of events in
 //! between, times the number of labels. So a request costs about the same whether it finds no request
 //! before it or sixteen thousand. Only the slowest requests are described piece by piece, from a trace
-//! of their worker.
+//! of their worker. A request of a queue that c workers share takes time in proportion to c, since all of them
+//! are brought up to the present when it comes and when a worker is free for it.
 //!
 //! # Files
 //!
 //! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests that
 //! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
-//! their traces (`trace`). `pauses` finds when the runtime stopped them, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
+//! their traces (`trace`). `sharing` finds which workers share a queue, and `common` has the history of such a queue.
+//! `pauses` finds when the runtime stopped them, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
 //! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;
 mod attribution;
 mod baseline;
 mod begins;
+mod common;
 mod cpu;
 mod disturbances;
 mod entry;
@@ -137,6 +146,7 @@ mod queues;
 mod receive;
 mod requests;
 mod server;
+mod sharing;
 mod trace;
 mod worker;
 
@@ -147,3 +157,4 @@ pub use entry::{Entry, Ledger, LedgerOptions};
 pub(crate) use label::{GroupKey, of_storage, of_top, softirq_name};
 pub use label::{Label, Labels, Who};
 pub use pieces::Piece;
+pub use sharing::SharedQueues;

@@ -155,7 +155,7 @@ impl OwnQueue {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArrivalOrder {
     /// The places and ids of the requests whose turn to leave has not come; `None` for those that have
-    /// already left.
+    /// already left. In a queue that several workers share, a place is that at the socket.
     waiting: VecDeque<(usize, Option<RequestId>)>,
 }
 

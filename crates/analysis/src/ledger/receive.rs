@@ -25,6 +25,26 @@ pub(super) fn receives(cpu: &CpuClock) -> bool {
         .is_some_and(|s| s.top == Top::Softirq { vector: NET_RX })
 }
 
+/// For how long the CPU neither received nor was interrupted between T1 and T2, where its clock is, in nanoseconds.
+/// Of several CPUs that receive at T2, the one that was kept from it longest received a packet that took long.
+pub(super) fn free_ns(cpu: &CpuClock, t1_ns: u64, t2_ns: u64) -> u64 {
+    let mut free_ns = 0;
+    let mut upto = t2_ns;
+    for segment in cpu.segment.iter().chain(cpu.recent.iter().rev()) {
+        if upto <= t1_ns {
+            return free_ns;
+        }
+        let from = segment.from.nanos_since_boot().max(t1_ns).min(upto);
+        let is_kept = matches!(
+            segment.top,
+            Top::Softirq { .. } | Top::Interrupt(_) | Top::Blind | Top::Stall
+        );
+        free_ns += if is_kept { 0 } else { upto - from };
+        upto = from;
+    }
+    free_ns + upto.saturating_sub(t1_ns)
+}
+
 impl Receiving<'_> {
     /// Splits [T1, T2] by what the CPU that received the packet did; the lengths sum to T2 − T1. That CPU's
     /// clock must be at T2.

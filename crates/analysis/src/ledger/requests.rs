@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 
+use super::common::CommonWait;
 use super::events::RequestId;
 use super::history::Position;
 use super::label::Label;
@@ -41,11 +42,15 @@ pub(super) struct OpenRequest {
     pub(super) queued_ns: u64,
     pub(super) t6_ns: u64,
     pub(super) waits: Waits,
-    /// The end of its worker's history at T2.
+    /// Its place in the order in which it should leave.
+    pub(super) turn: usize,
+    /// The end of its worker's history at T2, or when its worker was free for it, in a queue that several share.
     pub(super) begin: Position,
     /// For how long its worker had waited behind others on its CPU until then.
     pub(super) behind_ns: u64,
     pub(super) late: Option<Late>,
+    /// Its wait, if its worker shares a queue with others.
+    pub(super) common: Option<CommonWait>,
     /// Work for this request, within the time that a service may take.
     pub(super) used_ns: u64,
     /// Time in its service beyond that.

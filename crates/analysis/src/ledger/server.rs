@@ -4,23 +4,27 @@
 //! Whenever the state of a CPU or a worker is read or changed, it is brought up to the present first
 //! ([`ServerState::advance`], [`ServerState::settle`]).
 
+mod capacity;
 mod charge;
 mod states;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use taillab_model::RecordingContext;
 use taillab_model::explanation::Cause;
+use taillab_model::{Nanos, RecordingContext};
 
 use super::baseline::Baseline;
+use super::common::CommonQueue;
 use super::cpu::CpuClock;
 use super::disturbances::Disturbances;
-use super::entry::Ledger;
+use super::entry::{Ledger, LedgerOptions};
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::pauses::Pauses;
 use super::requests::RequestsInside;
+use super::sharing::SharedQueues;
 use super::worker::Worker;
 use crate::id_map::{LastFound, grow_to};
 use crate::matched::Matched;
@@ -48,6 +52,13 @@ pub(super) struct ServerState {
     /// The places of the workers by their threads.
     pub(super) by_tid: LastFound<usize>,
     pub(super) requests: RequestsInside,
+    /// t, and the workers of the ideal queue.
+    service_time: Nanos,
+    servers: NonZeroU32,
+    /// The queues that workers share, and their numbers in `queues`.
+    pub(super) common: Vec<CommonQueue>,
+    numbers: Vec<u32>,
+    queues: SharedQueues,
     pub(super) events: EventQueue,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     tokens_ns: u64,
@@ -58,7 +69,11 @@ pub(super) struct ServerState {
 }
 
 impl ServerState {
-    pub(super) fn new(context: &RecordingContext, baseline: Baseline) -> Self {
+    pub(super) fn new(
+        context: &RecordingContext,
+        options: &LedgerOptions,
+        baseline: Baseline,
+    ) -> Self {
         Self {
             baseline,
             policies: Policies::of(context),
@@ -71,6 +86,11 @@ impl ServerState {
             traced_workers: Vec::new(),
             by_tid: LastFound::default(),
             requests: RequestsInside::default(),
+            service_time: options.service_time,
+            servers: options.workers,
+            common: Vec::new(),
+            numbers: Vec::new(),
+            queues: options.queues.clone(),
             events: EventQueue::default(),
             tokens_ns: 0,
             pauses: Arc::default(),
@@ -105,8 +125,10 @@ impl ServerState {
             }
             last = tid;
             if timeline.worker(tid).is_some() {
-                self.by_tid.insert(tid, self.workers.len());
+                let w = self.workers.len();
+                self.by_tid.insert(tid, w);
                 self.workers.push(Worker::new(tid, unknown));
+                self.joins(w, self.queues.queue_of(tid));
             }
         }
         // a new worker may be current already
@@ -122,7 +144,7 @@ impl ServerState {
                 continue;
             };
             worker.read_on(place, &timeline.workers()[place], from_ns);
-            if worker.outstanding > 0 && before != (worker.state, worker.until_ns) {
+            if worker.is_followed() && before != (worker.state, worker.until_ns) {
                 worker.busy_period = worker.busy_period.wrapping_add(1);
                 self.enter_state(w, from_ns);
                 // how long it waits was not known before
@@ -130,6 +152,11 @@ impl ServerState {
                 if let Some((k, _)) = self.workers[w].counted.waiting {
                     self.look_ahead(k, w, (from_ns, until_ns));
                 }
+            }
+        }
+        for queue in 0..self.common.len() {
+            if self.common[queue].waiting > 0 {
+                self.lend(queue, from_ns);
             }
         }
     }
@@ -141,7 +168,7 @@ impl ServerState {
             self.advance(k, least_ns);
         }
         for w in 0..self.workers.len() {
-            if self.workers[w].outstanding == 0 {
+            if !self.workers[w].is_followed() {
                 self.skim(w, upto_ns);
             }
         }

@@ -25,8 +25,17 @@ pub(super) enum Happened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traced {
     from: usize,
+    /// The entry from which on its worker was free for it. What the worker met before is not its own.
+    free: usize,
     /// The entry from which on it was late; `usize::MAX` if it was not.
     late: usize,
+}
+
+impl Traced {
+    /// The worker was free for that request from this entry on.
+    pub(super) fn is_free(&mut self, entry: usize) {
+        self.free = entry.max(self.from);
+    }
 }
 
 /// What happened to a worker.
@@ -45,7 +54,8 @@ impl Trace {
         !self.open.is_empty()
     }
 
-    fn end(&self) -> usize {
+    /// The number of the next entry.
+    pub(super) fn end(&self) -> usize {
         self.forgotten + self.noted.len()
     }
 
@@ -55,6 +65,7 @@ impl Trace {
         self.open.push_back(from);
         Traced {
             from,
+            free: from,
             late: usize::MAX,
         }
     }
@@ -77,10 +88,11 @@ impl Trace {
     pub(super) fn moments(
         &self,
         id: RequestId,
-        Traced { from, late }: Traced,
+        Traced { from, free, late }: Traced,
         order: Option<Label>,
         keeps: impl Fn(Label) -> bool,
     ) -> Vec<(Moment, u64)> {
+        let from = from.max(free);
         let range = self.noted.range(from - self.forgotten..);
         let moment = |(place, &(what, length)): (usize, &(Happened, u64))| {
             let moment = match what {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::common::Free;
 use super::events::RequestId;
 use super::history::WorkerHistory;
 use super::label::Label;
@@ -30,6 +31,8 @@ pub(super) struct CountedOn {
     pub(super) waiting: Option<(usize, bool)>,
     /// As asleep, though it should be woken.
     pub(super) unwoken: Option<usize>,
+    /// As one whose time is the shared queue's; whether it has no request of its own.
+    pub(super) capacity: Option<(usize, bool)>,
 }
 
 /// The page faults of a worker.
@@ -109,6 +112,13 @@ pub(super) struct Worker {
     /// The CPU on which it was last counted among those that share it.
     pub(super) shares: Option<usize>,
     pub(super) inheritance: Inheritance,
+    /// The queue that it shares with others.
+    pub(super) queue: Option<usize>,
+    /// It has no request, and is followed since others wait in its queue.
+    pub(super) lent: bool,
+    /// Since when it has been free for its next request, if it has left its previous one or was woken.
+    pub(super) free: Free,
+    pub(super) woken: Free,
     pub(super) serving: Option<RequestId>,
     /// Requests that it began while it served another. Their places show whether they have left meanwhile.
     pub(super) pending: VecDeque<(RequestId, usize)>,
@@ -131,6 +141,11 @@ impl Worker {
             own: unknown,
             ..Self::default()
         }
+    }
+
+    /// Whether its states matter: it has requests, or could take one.
+    pub(super) const fn is_followed(&self) -> bool {
+        self.outstanding > 0 || self.lent
     }
 
     /// Continues in the next window's `line`, at `from_ns`, where the previous window ended.

@@ -54,6 +54,8 @@ pub(super) enum Settled {
     Unanswered(Slot),
     /// The server sends unasked on a connection whose client has this port.
     Aside(u16),
+    /// No socket of the server received it.
+    Elsewhere(Slot),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }

@@ -38,6 +38,8 @@ pub(super) struct Shared {
     /// The result so far: everything that is decided.
     pub(super) found: Matched,
     since_given_out: u32,
+    /// T2 of a stream was seen.
+    saw_queued: bool,
     first: Option<Monotonic>,
     pub(super) last: Option<Monotonic>,
 }
@@ -147,6 +149,21 @@ impl Shared {
         if begins {
             self.cores.watch(&self.watched);
             self.threads.values_mut().for_each(Thread::begin_anew);
+        }
+    }
+
+    /// Notes that a socket of the server has received a segment.
+    pub(super) const fn saw_queued(&mut self) {
+        self.saw_queued = true;
+    }
+
+    /// Whether a connection of a socket of the server would be seen to be one. With stamps at the ends alone, a
+    /// response shows it.
+    pub(super) const fn shows_sockets(&self) -> bool {
+        match self.options.stamps {
+            MiddleStamps::All => self.saw_queued,
+            MiddleStamps::Ends => true,
+            MiddleStamps::Sampled(_) => false,
         }
     }
 

@@ -91,6 +91,9 @@ pub(super) struct Connection {
     pub(super) seen: Option<Monotonic>,
     /// The client's port.
     pub(super) port: u16,
+    /// No socket of the server was seen to have a part in it, although it would have been: packets that only
+    /// pass through here, or that nobody receives.
+    pub(super) untouched: bool,
     /// Whether the server sends unasked.
     aside: Aside,
     /// It was set aside before the client asked again.
@@ -229,6 +232,9 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
+        if self.untouched {
+            return self.passes_by(settled);
+        }
         if at.is_some_and(|at| self.may_go_on(at, options)) {
             self.is_cut_off(settled);
         }
@@ -239,6 +245,14 @@ impl Connection {
                 None => doubt.end(settled),
             }
         }
+    }
+
+    /// No socket of the server received what came in: these are not its requests.
+    pub(super) fn passes_by(&mut self, settled: &mut Vec<Settled>) {
+        let requests = self.segments.drain(..).filter_map(|piece| piece.request);
+        settled.extend(requests.map(Settled::Elsewhere));
+        self.read = self.next;
+        self.done = self.next;
     }
 
     /// The oldest request that has not been answered: what it says, and where it ends.

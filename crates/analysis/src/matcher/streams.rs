@@ -52,6 +52,15 @@ impl Forgotten {
     }
 }
 
+/// A connection of which data comes in from `start` on. It may owe responses to requests that came in `since`, unless
+/// one that told how far the server had read has left.
+fn joined(shared: &Shared, start: u16, since: Monotonic, answered: Option<u16>) -> Connection {
+    Connection {
+        untouched: answered.is_none() && shared.shows_sockets(),
+        ..Connection::joined(start, since, shared.options.framing).after(answered)
+    }
+}
+
 /// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
@@ -92,6 +101,7 @@ impl Streams {
                 shared.thread(tid).stream_written(at);
                 if let Some(connection) = self.by_client.get_mut(&key.client()) {
                     connection.seen = Some(at);
+                    connection.untouched = false;
                     if !connection.is_aside() {
                         connection.was_written(at, tid, key.id);
                     }
@@ -132,6 +142,7 @@ impl Streams {
             // a new connection from the same port
             let mut opened = Connection::opened(key.id, framing);
             (opened.seen, opened.port) = (Some(at), key.port);
+            opened.untouched = shared.shows_sockets();
             self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
                 before.end(None, &shared.options, &mut self.settled);
@@ -144,7 +155,7 @@ impl Streams {
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            Connection::joined(start, since, framing).after(answered)
+            joined(shared, start, since, answered)
         });
         (connection.seen, connection.port) = (Some(at), key.port);
         if connection.is_aside() && !connection.asks_again(start, at, framing) {
@@ -158,7 +169,9 @@ impl Streams {
 
     /// T2: data is queued up to a position.
     fn segment_queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
+        shared.saw_queued();
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
+            connection.untouched = false;
             connection.queued(key.id, |slot| {
                 if let Some(request) = shared.held.get_mut(slot) {
                     request.t2 = Some(at);
@@ -171,6 +184,7 @@ impl Streams {
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.seen = Some(read.at);
+            connection.untouched = false;
             if connection.is_aside() {
                 return;
             }
@@ -190,6 +204,7 @@ impl Streams {
             return self.left_unseen(shared, key, at);
         };
         connection.seen = Some(at);
+        connection.untouched = false;
         if connection.is_aside() {
             thread.packet_out(at);
             return;
@@ -339,7 +354,7 @@ impl Streams {
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            Connection::joined(start, since, framing).after(answered)
+            joined(shared, start, since, answered)
         });
         (connection.seen, connection.port) = (Some(at), key.port);
         if connection.is_aside() && !connection.asks_again(start, at, framing) {
@@ -374,6 +389,7 @@ impl Streams {
             return false;
         };
         connection.seen = Some(segment.at);
+        connection.untouched = false;
         if connection.is_aside() {
             shared.thread(segment.tid).packet_out(segment.at);
             return true;
@@ -486,6 +502,10 @@ impl Streams {
                     found.ambiguous.push(at);
                 }
                 Settled::Part(slot) => held.decide(slot, Fate::Part),
+                Settled::Elsewhere(slot) => {
+                    found.elsewhere += 1;
+                    held.decide(slot, Fate::Part);
+                }
                 Settled::Silent(slot) => {
                     found.silent += 1;
                     if let Some(slot) = slot {

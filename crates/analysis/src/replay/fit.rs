@@ -13,6 +13,11 @@ pub const FIT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// A more complex queue is taken only if its largest error is smaller by more than this.
 const NO_BETTER: f64 = 0.005;
 
+/// One queue for all workers is taken where its largest error is no more than this, whether or not the measured
+/// assignment reproduces the measurement more closely: it always does, but where clients are served now by one worker
+/// and now by another, a change changes the assignment.
+const ONE_QUEUE_FITS: f64 = 0.05;
+
 /// The queue that fits best, with its replay.
 #[derive(Clone, Debug)]
 pub(crate) struct Fitted {
@@ -58,6 +63,13 @@ pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
     let mut best: Option<Fitted> = None;
     let good = good_fit_error(observed.workers.len());
     for discipline in candidates(observed) {
+        let one_queue = best.as_ref().is_some_and(|best| {
+            let is_shared = best.discipline.sharing == Sharing::Shared;
+            is_shared && best.fit.largest_error <= ONE_QUEUE_FITS
+        });
+        if one_queue && discipline.sharing == Sharing::Assigned {
+            break;
+        }
         let change = observed.unchanged(discipline);
         let mut sojourns = Vec::with_capacity(observed.requests.len());
         replay(observed, &change, |i, at| {

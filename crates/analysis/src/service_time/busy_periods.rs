@@ -11,7 +11,10 @@
 //! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for a
 //!   response and for a request that came. It is work that the server cannot avoid, and at the peak it runs on
 //!   the same CPU. It counts for at most twice a: a flood of packets is not service. What a response costs of
-//!   it comes after T6: the next request waits for it, the request itself does not.
+//!   it comes after T6: the next request waits for it, the request itself does not. Only groups in which the
+//!   server had its CPU all the time tell s: while another program has it, what comes is received in bursts, each
+//!   packet of which takes less than half of what one takes that comes by itself. (a is that of all groups: a long
+//!   service is disturbed more often than a short one.)
 //!
 //! t is a mean, so that the arrival rate × t is the utilisation. What robustness it has comes from what is
 //! recorded and left out. Stalls of the hypervisor that no canary noticed are in a: a few groups in which the
@@ -101,10 +104,17 @@ struct Cost {
     received: f64,
     /// `received` may be wrong.
     received_elsewhere: bool,
+    /// Others had the CPU for a while.
+    disturbed: bool,
     silent: bool,
 }
 
 impl Cost {
+    /// Whether it says what the server spends on receiving while it works.
+    const fn tells_receive(&self) -> bool {
+        !self.received_elsewhere && !self.disturbed
+    }
+
     fn of(group: &Group) -> Self {
         Self {
             at: group.to,
@@ -113,6 +123,7 @@ impl Cost {
             receive_ns: group.receive_ns as f64,
             received: group.received,
             received_elsewhere: group.received_elsewhere,
+            disturbed: group.disturbed,
             silent: group.silent,
         }
     }
@@ -123,7 +134,7 @@ impl Cost {
 struct GroupSums {
     responses: f64,
     own_ns: f64,
-    /// Squares and products, for the receive work by least squares.
+    /// Squares and products, each ÷ the number of packets, for the receive work by least squares.
     responses2: f64,
     received2: f64,
     both: f64,
@@ -137,14 +148,16 @@ impl GroupSums {
         for cost in costs {
             sums.responses += cost.responses;
             sums.own_ns += cost.own_ns;
-            if cost.received_elsewhere {
+            if !cost.tells_receive() {
                 continue;
             }
-            sums.responses2 += cost.responses * cost.responses;
-            sums.received2 += cost.received * cost.received;
-            sums.both += cost.responses * cost.received;
-            sums.receive_by_responses += cost.responses * cost.receive_ns;
-            sums.receive_by_received += cost.received * cost.receive_ns;
+            let packets = cost.responses + cost.received;
+            let (responses, received) = (cost.responses / packets, cost.received / packets);
+            sums.responses2 += responses * cost.responses;
+            sums.received2 += received * cost.received;
+            sums.both += responses * cost.received;
+            sums.receive_by_responses += responses * cost.receive_ns;
+            sums.receive_by_received += received * cost.receive_ns;
         }
         sums
     }
@@ -156,7 +169,8 @@ impl GroupSums {
 
     /// s: the receive work of one response and of one received request, by least squares. Both cost some: on a
     /// virtual network the response is received on the CPU that sends it, and on any network the client
-    /// acknowledges it.
+    /// acknowledges it. A group counts by 1 ÷ its packets. So both costs add up to all the receive work of the groups,
+    /// and one with a burst of sixty requests does not outweigh thousands of others.
     fn receive(&self) -> ReceiveWork {
         let determinant = self.responses2 * self.received2 - self.both * self.both;
         // else each group received as many requests for each response, or none
@@ -208,6 +222,9 @@ fn from_costs(mut costs: Vec<Cost>) -> Option<BusyPeriods> {
     if costs.len() < FEWEST {
         return None;
     }
+    if costs.iter().filter(|cost| cost.tells_receive()).count() < FEWEST {
+        costs.iter_mut().for_each(|cost| cost.disturbed = false);
+    }
     let sums = GroupSums::of(&costs);
     let (t, receive) = (sums.service_ns(), sums.receive());
     let half = half_width(&costs);
@@ -232,9 +249,14 @@ fn half_width(costs: &[Cost]) -> f64 {
     let blocks = costs.chunks(costs.len().div_ceil(BLOCKS));
     let of_blocks: Vec<f64> = blocks
         .map(|block| GroupSums::of(block).service_ns())
+        // others may have had the CPU all the time
+        .filter(|t| t.is_finite())
         .collect();
     let n = of_blocks.len() as f64;
     let mean = of_blocks.iter().sum::<f64>() / n;
+    if of_blocks.len() < 2 {
+        return mean;
+    }
     let squares: f64 = of_blocks.iter().map(|t| (t - mean).powi(2)).sum();
     let standard_error = (squares / (n - 1.0) / n).sqrt();
     student_975(of_blocks.len() - 1) * standard_error

@@ -43,6 +43,9 @@ pub(super) struct Group {
     pub(super) received: f64,
     /// Another CPU may have received some of them, because it was in a receive softirq too.
     pub(super) received_elsewhere: bool,
+    /// Another program's thread had the CPU for a while, or all of it stood still. What comes meanwhile is received in a
+    /// burst, which takes less for each packet than what comes to a server that works.
+    pub(super) disturbed: bool,
     /// A thread of the server was on the CPU for [`SILENCE`] without any event.
     pub(super) silent: bool,
     /// It is not known who was on the CPU, or how many responses it sent.
@@ -179,6 +182,7 @@ impl Group {
             receive_ns: 0,
             received: 0.0,
             received_elsewhere: false,
+            disturbed: false,
             silent: false,
             blind: false,
         }
@@ -215,6 +219,8 @@ fn fill_in(groups: &mut [Group], queued: &Queued, timeline: &Timeline, line: &Cp
                 break;
             }
             let within = group.part_of(&segment);
+            let is_others = segment.thread != 0 && !is_servers(segment.thread);
+            group.disturbed |= is_others || segment.top == Top::Stall;
             match segment.top {
                 Top::Nothing | Top::KernelLock if is_servers(segment.thread) => {
                     group.own_ns += within.get();

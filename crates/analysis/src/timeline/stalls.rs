@@ -15,9 +15,10 @@
 //!   wrong one;
 //! - **another CPU** fell silent and spoke again at the same two moments, to within a tenth of the
 //!   silence, and both had threads of the server. With more such CPUs, they must agree as much more
-//!   closely: of many that compute for equally long, some always begin together by chance. (For other
-//!   threads only switches are recorded: while one of them computes, a thread that spins for its answer
-//!   on another CPU is silent for exactly as long);
+//!   closely: of many that compute for equally long, some always begin together by chance. Where workers
+//!   compute so often for about as long that one begins with another by chance in more than 1 of 50 cases,
+//!   it shows nothing. (For other threads only switches are recorded: while one of them computes, a thread
+//!   that spins for its answer on another CPU is silent for exactly as long);
 //! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
 //!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
 //!   was due in the middle of it. A thread that computes does not delay a tick;
@@ -152,6 +153,12 @@ fn seen_by_canary(
     .next()
 }
 
+/// Silences that begin together by chance in more than 1 of so many cases show nothing,
+const BY_CHANCE_ONE_IN: u64 = 50;
+
+/// if there are at least this many about as long.
+const ALIKE: usize = 20;
+
 /// The silences of the server's threads on all CPUs, in order of their beginnings: CPUs are not compared
 /// with each other one by one, since there may be hundreds.
 struct OfServer<'s> {
@@ -159,6 +166,9 @@ struct OfServer<'s> {
     silences: Vec<(u16, &'s Silence)>,
     /// How many CPUs have any.
     cpus: u64,
+    /// Their lengths, the shortest first, and the time in which they were.
+    lengths: Vec<u64>,
+    span_ns: u64,
 }
 
 impl<'s> OfServer<'s> {
@@ -166,6 +176,8 @@ impl<'s> OfServer<'s> {
         let mut of_server = Self {
             silences: Vec::new(),
             cpus: 0,
+            lengths: Vec::new(),
+            span_ns: 0,
         };
         for (&cpu, of_cpu) in silences {
             let before = of_server.silences.len();
@@ -175,7 +187,23 @@ impl<'s> OfServer<'s> {
         }
         // the sort is stable
         of_server.silences.sort_by_key(|(_, silence)| silence.from);
+        let all = of_server.silences.iter();
+        of_server.lengths = all.map(|(_, silence)| silence.length()).collect();
+        of_server.lengths.sort_unstable();
+        if let [(_, first), .., (_, last)] = &of_server.silences[..] {
+            of_server.span_ns = last.to.saturating_since(first.from).get();
+        }
         of_server
+    }
+
+    /// Whether one as long as this would often begin within `slack` of another by chance.
+    fn begins_with_another_by_chance(&self, length: u64, slack: u64) -> bool {
+        let (least, most) = (length.saturating_sub(2 * slack), length + 2 * slack);
+        let first = self.lengths.partition_point(|other| *other < least);
+        let after = self.lengths.partition_point(|other| *other <= most);
+        let alike = after - first;
+        let covered = (alike as u64).saturating_mul(2 * slack);
+        alike >= ALIKE && covered.saturating_mul(BY_CHANCE_ONE_IN) > self.span_ns
     }
 
     /// What a silence of `cpu` has in common with the one of another CPU that begins and ends with it; of
@@ -186,6 +214,9 @@ impl<'s> OfServer<'s> {
         }
         let others = self.cpus.saturating_sub(1).max(1);
         let slack = Nanos::new(silence.length() / (10 * others));
+        if self.begins_with_another_by_chance(silence.length(), slack.get()) {
+            return None;
+        }
         let apart = |a: Monotonic, b: Monotonic| a.max(b).saturating_since(a.min(b));
         let (least, most) = (earlier(silence.from, slack), silence.from + slack);
         let first = self.silences.partition_point(|(_, o)| o.from < least);
@@ -374,6 +405,22 @@ mod tests {
         let stall = found(&own, &[silence(1_150, 3_050)], &[], None);
         assert_eq!(stall, [(1_150, 3_000)]);
         assert!(found(&own, &[silence(1_000, 3_500)], &[], None).is_empty());
+    }
+
+    /// Two CPUs compute again and again for 150 µs, which begin together now and then. That shows nothing, but a
+    /// silence of both that is far longer does.
+    #[test]
+    fn what_workers_compute_for_equally_long_begins_together_by_chance() {
+        let apart = |own: u64| (0..100).map(move |i| silence(1_000 + own * i, 1_150 + own * i));
+        let long = silence(60_000, 62_000);
+        let own: Vec<Silence> = apart(400).chain([long]).collect();
+        let other: Vec<Silence> = apart(401).chain([silence(60_010, 62_010)]).collect();
+        assert_eq!(found(&own, &other, &[], None), [(60_010, 62_000)]);
+        // rare ones count
+        let rare =
+            |by: u64| (0..3).map(move |i| silence(1_000 + 9_000 * i + by, 1_150 + 9_000 * i + by));
+        let (own, other): (Vec<Silence>, Vec<Silence>) = (rare(0).collect(), rare(5).collect());
+        assert_eq!(found(&own, &other, &[], None).len(), 3);
     }
 
     /// Sixteen CPUs whose numbers have gaps compute for 1.5 ms each, and begin one after the other.

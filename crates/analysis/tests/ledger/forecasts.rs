@@ -10,14 +10,14 @@ use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 use super::kernel::{Plan, Truth, What};
 
-fn sojourns(truth: &[Truth]) -> Distribution {
+pub(super) fn sojourns(truth: &[Truth]) -> Distribution {
     let sojourns = truth
         .iter()
         .map(|request| Nanos::new(request.t6 - request.t1));
     distribution_of(&sojourns.collect::<Vec<_>>())
 }
 
-fn at(of: &Distribution, q: f64) -> f64 {
+pub(super) fn at(of: &Distribution, q: f64) -> f64 {
     let known = of.quantiles.iter().find(|known| known.q == q);
     known.unwrap().value.unwrap().get() as f64
 }

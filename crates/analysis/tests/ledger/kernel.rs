@@ -15,14 +15,14 @@ use taillab_model::{
 pub(crate) const WORKER: Tid = 1_000;
 pub(crate) const BURST: Tid = 77;
 pub(crate) const HOLDER: Tid = 55;
-const CLIENT_CPU: u16 = 15;
-const IPI: u64 = 500;
-const RECEIVE: u64 = 3_000;
-const SWITCH: u64 = 700;
+pub(crate) const CLIENT_CPU: u16 = 15;
+pub(crate) const IPI: u64 = 500;
+pub(crate) const RECEIVE: u64 = 3_000;
+pub(crate) const SWITCH: u64 = 700;
 /// The gap between requests that come at once.
 const RUSH: u64 = RECEIVE + IPI + 300;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     /// Another thread is on the CPU.
     Thread,

@@ -1,11 +1,13 @@
 //! The ledger on a simulated kernel whose truth is known.
 
+mod crew;
 mod forecasts;
 mod happened;
 mod ideal;
 mod kernel;
 mod own;
 mod parts;
+mod queues;
 mod slices;
 mod waits;
 

@@ -5,14 +5,17 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use taillab_analysis::ledger::{Attribution, Baseline, LedgerOptions, Who};
+use taillab_analysis::ledger::{Attribution, Baseline, LedgerOptions, SharedQueues, Who};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysed, Analysis, AnalysisOptions, MatchOptions, Window, Windows, match_events,
 };
 use taillab_model::explanation::{Cause, CauseShare, Explanation};
-use taillab_model::{Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, Tid};
+use taillab_model::{
+    Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, Tid,
+};
 
+use super::crew::Crew;
 use super::kernel::{Plan, Trouble, What};
 
 /// Everything that is charged to one request.
@@ -37,14 +40,22 @@ fn options() -> MatchOptions {
 }
 
 pub(super) fn whole(events: &[Event], plan: &Plan) -> Window {
+    whole_in(&plan.context(), events)
+}
+
+fn whole_in(context: &RecordingContext, events: &[Event]) -> Window {
     Window::whole(
         match_events(events.iter().copied(), &options()),
-        Timeline::build(events.iter().copied(), &plan.context()),
+        Timeline::build(events.iter().copied(), context),
     )
 }
 
 fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Window> {
-    let mut parts = Windows::new(options(), &plan.context(), requests);
+    parts_in(&plan.context(), events, requests)
+}
+
+fn parts_in(context: &RecordingContext, events: &[Event], requests: usize) -> Vec<Window> {
+    let mut parts = Windows::new(options(), context, requests);
     let mut found: Vec<Window> = events
         .iter()
         .filter_map(|event| parts.observe(event))
@@ -56,16 +67,19 @@ fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Window> {
 /// The accounts by the requests' places, and time in service by worker.
 fn accounts(
     parts: &[Window],
-    plan: &Plan,
-    usual: Baseline,
-) -> (BTreeMap<usize, Charged>, Vec<(Tid, u64)>) {
+    context: &RecordingContext,
+    (service_time, workers): (Nanos, usize),
+    one: &Window,
+) -> Accounts {
     let options = LedgerOptions {
-        service_time: plan.service_time(),
+        service_time,
         after_response: Nanos::ZERO,
-        workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
+        workers: NonZeroU32::new(workers as u32).expect("there is a CPU"),
         measure_from: Monotonic::from_nanos_since_boot(0),
+        queues: SharedQueues::of(&one.matched),
     };
-    let mut follower = Attribution::new(&plan.context(), &options, usual);
+    let usual = Baseline::of(&one.matched, &one.timeline, service_time, None);
+    let mut follower = Attribution::new(context, &options, usual);
     follower.trace_from(Nanos::from_micros(400));
     let mut found = BTreeMap::new();
     for part in parts {
@@ -91,6 +105,20 @@ fn accounts(
         });
     }
     (found, follower.finish().served_ns)
+}
+
+type Accounts = (BTreeMap<usize, Charged>, Vec<(Tid, u64)>);
+
+fn same_accounts(
+    (charged, served): Accounts,
+    (truth, truly_served): Accounts,
+) -> Result<(), TestCaseError> {
+    prop_assert_eq!(charged.len(), truth.len());
+    for (place, account) in &truth {
+        prop_assert_eq!(charged.get(place), Some(account), "request {}", place);
+    }
+    prop_assert_eq!(served, truly_served);
+    Ok(())
 }
 
 /// What the plan emits, without one event in so many.
@@ -130,7 +158,6 @@ proptest! {
         };
         let events = with_losses(&plan, one_in);
         let one = whole(&events, &plan);
-        let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time(), None);
         let many = parts(&events, &plan, requests);
         prop_assert!(many.len() > 1, "only one part of {requests}");
         let count = |parts: &[Window]| {
@@ -143,13 +170,36 @@ proptest! {
             ])
         };
         prop_assert_eq!(count(&many), count(std::slice::from_ref(&one)));
-        let (charged, served) = accounts(&many, &plan, usual);
-        let (truth, truly_served) = accounts(&[one], &plan, usual);
-        prop_assert_eq!(charged.len(), truth.len());
-        for (place, account) in &truth {
-            prop_assert_eq!(charged.get(place), Some(account), "request {}", place);
-        }
-        prop_assert_eq!(served, truly_served);
+        let server = (plan.service_time(), plan.gaps.len());
+        let found = accounts(&many, &plan.context(), server, &one);
+        same_accounts(found, accounts(std::slice::from_ref(&one), &plan.context(), server, &one))?;
+    }
+
+    #[test]
+    fn many_parts_charge_a_shared_queue_what_one_does(
+        seed in 0_u64..1_000,
+        requests in 200_usize..3_000,
+        cpus in 2_usize..5,
+        per_cpu in 1_usize..3,
+        slow in prop::option::of(Just((300, 900_000))),
+    ) {
+        let crew = Crew {
+            seed,
+            requests: 12_000,
+            workers: cpus * per_cpu,
+            cpus,
+            service: 150_000,
+            disturbances: vec![(What::Thread, 60_000_000, 6_000_000)],
+            slow,
+            ..Crew::default()
+        };
+        let (events, context) = (crew.run().events, crew.context());
+        let one = whole_in(&context, &events);
+        let many = parts_in(&context, &events, requests);
+        prop_assert!(many.len() > 1, "only one part of {requests}");
+        let server = (crew.service_time(), cpus);
+        let found = accounts(&many, &context, server, &one);
+        same_accounts(found, accounts(std::slice::from_ref(&one), &context, server, &one))?;
     }
 }
 

@@ -72,7 +72,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
 }
 
 /// Puts `layer` over `table`, table by table.
-pub(super) fn overlay(table: &mut toml::Table, layer: toml::Table) {
+pub fn overlay(table: &mut toml::Table, layer: toml::Table) {
     for (key, value) in layer {
         match (table.get_mut(&key), value) {
             (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),

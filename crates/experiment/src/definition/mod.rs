@@ -26,11 +26,11 @@ use taillab_load::{EchoWorkload, Habits, Resource, StoreWorkload};
 use taillab_model::summary::ClientKind;
 
 use self::defaults::Choice;
-use self::layers::{has, name, one_line, overlay, remove, set, whence};
+use self::layers::{has, name, one_line, remove, set, whence};
 
 pub use self::check::MOST_UTILIZATION;
 pub use self::defaults::OURSELVES;
-pub use self::layers::Override;
+pub use self::layers::{Override, overlay};
 pub use self::preset::{PRESETS, Preset};
 pub use self::server::{Protocol, ServerKind};
 pub use self::settings::{Client, Experiment, TestbedKind};
@@ -106,7 +106,19 @@ impl Experiment {
         flags: Vec<Override>,
     ) -> Result<Self, Failure> {
         let preset = preset.map(Preset::table).transpose()?;
-        let mut asked = preset.unwrap_or_default();
+        Self::resolve_above(preset.unwrap_or_default(), kind, file, flags)
+    }
+
+    /// The same above these settings.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_above(
+        mut asked: toml::Table,
+        kind: Option<ServerKind>,
+        file: Option<&Path>,
+        flags: Vec<Override>,
+    ) -> Result<Self, Failure> {
         if let Some(path) = file {
             overlay(&mut asked, layers::read(path)?);
         }

@@ -16,6 +16,7 @@ mod kept;
 mod level;
 mod live;
 mod load;
+pub mod rounds;
 mod session;
 mod trial;
 

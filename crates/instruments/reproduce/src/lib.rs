@@ -11,12 +11,18 @@
 
 mod args;
 mod command;
+mod declared;
+mod judge;
+mod listed;
 mod page;
 mod result;
 mod terminal;
+#[cfg(test)]
+mod tests;
 
 use clap::Args;
-use schemars::SchemaGenerator;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Serialize;
 use taillab_console::instrument::{Instrument, JsonOutput, read};
 
 /// `taillab reproduce`.
@@ -26,7 +32,18 @@ pub const INSTRUMENT: Instrument = Instrument {
     run: |arguments| command::run(read::<args::ReproduceArgs>(arguments)?.paper),
     paper: None,
     output: JsonOutput {
-        description: "The output of `taillab reproduce --json`.",
-        schema: SchemaGenerator::into_root_schema_for::<result::Reproduction>,
+        description: "The output of `taillab reproduce --json`: of a paper `figures` is there, of `list` `rows`.",
+        schema: SchemaGenerator::into_root_schema_for::<ReproduceOutput>,
     },
 };
+
+/// What is printed with `--json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ReproduceOutput {
+    /// Of a paper.
+    Figures(result::Reproduction),
+    /// Of `list`.
+    List(listed::FigureList),
+}

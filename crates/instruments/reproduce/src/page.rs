@@ -13,8 +13,15 @@ pub fn render(reproduction: &Reproduction) -> Vec<u8> {
         command: "taillab reproduce",
         heading: reproduction.paper,
         partial: false,
-        facts: vec![reproduction.tally()],
-        notices: Vec::from_iter(reproduction.partial.then_some(ended_early)),
+        facts: vec![reproduction.tally(), reproduction.machine.clone()],
+        notices: (reproduction.partial.then_some(ended_early).into_iter())
+            .chain(
+                reproduction
+                    .left_out
+                    .iter()
+                    .map(|what| format!("Left out: {what}.")),
+            )
+            .collect(),
     };
     plain_document(&format!("taillab: {}", reproduction.paper), &head, |page| {
         for figure in &reproduction.figures {
@@ -31,10 +38,14 @@ fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
         &chart.title,
         |page| {
             figure::put(page, &chart);
+            if let Some(quantiles) = shown.quantiles_table() {
+                quantiles.put(page);
+            }
             shown.claims_table().put(page);
             if let Some(note) = &shown.note {
                 paragraph(page, "explain", note);
             }
+            paragraph(page, "explain", &shown.provenance());
         },
     );
 }

@@ -21,6 +21,9 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
         page.text.push_str(&render_chart(&figure.chart(), style));
         claims(&mut page, figure);
     }
+    for what in &reproduction.left_out {
+        page.paragraph(Ink::Notable, &format!("left out: {what}"));
+    }
     page.line("");
     let ink = if reproduction.succeeded() {
         Ink::Good
@@ -32,6 +35,10 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
 }
 
 fn claims(page: &mut Page, figure: &ReproducedFigure) {
+    if let Some(quantiles) = figure.quantiles_table() {
+        page.line("");
+        page.table(&quantiles);
+    }
     page.line("");
     page.table(&figure.claims_table());
     if let Some(note) = &figure.note {

@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_queueing::exact::Mdc;
 
 use super::habits::Draw;
 use super::rotation::Rotation;
@@ -28,7 +29,12 @@ struct Server {
 
 impl Server {
     /// p99 of the time in the server, in service times.
-    fn p99(&self, mut choose: impl FnMut(usize, &mut Rotation) -> usize) -> f64 {
+    fn p99(&self, choose: impl FnMut(usize, &mut Rotation) -> usize) -> f64 {
+        self.quantiles(choose)[1]
+    }
+
+    /// p50 and p99 of the time in the server, in service times.
+    fn quantiles(&self, mut choose: impl FnMut(usize, &mut Rotation) -> usize) -> [f64; 2] {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
         let mut exponential = || -> f64 { Exp1.sample(&mut rng) };
         let mut rotation = Rotation::new(self.connections, 0);
@@ -54,8 +60,10 @@ impl Server {
             *worker - came
         });
         let mut sojourns: Vec<u64> = sojourns.collect();
-        let rank = REQUESTS / 100 * 99;
-        *sojourns.select_nth_unstable(rank).1 as f64 / SERVICE
+        [50, 99].map(|percentile| {
+            let rank = REQUESTS / 100 * percentile;
+            *sojourns.select_nth_unstable(rank).1 as f64 / SERVICE
+        })
     }
 }
 
@@ -82,6 +90,30 @@ fn a_pool_hides_that_workers_have_queues_of_their_own() {
 fn independent_clients_load_each_worker_as_a_queue_of_its_own() {
     let draw = Draw::new(1, FOUR.connections);
     near(FOUR.p99(|k, _| draw.of(k)), 9.01);
+}
+
+/// However many workers there are, each is an M/D/1; one queue for all of them would be an M/D/c.
+#[test]
+fn the_more_workers_the_more_their_own_queues_cost() {
+    let mut before = 0.0;
+    for workers in [1, 2, 4, 8] {
+        let server = Server { workers, ..FOUR };
+        let draw = Draw::new(1, server.connections);
+        let found = server.quantiles(|k, _| draw.of(k));
+        let exact = |servers| {
+            let queue = Mdc::new(servers, server.load).unwrap();
+            [0.5, 0.01].map(|above| queue.sojourn_upper_quantile_services(above))
+        };
+        let (own, shared) = (exact(1), exact(workers as u32));
+        near(found[0], own[0]);
+        near(found[1], own[1]);
+        let cost = own[1] / shared[1];
+        assert!(
+            cost > before,
+            "{workers} workers: {cost}, not above {before}"
+        );
+        before = cost;
+    }
 }
 
 /// Services of 5 ms, exponential, at 200/s on two workers, of which one has two of three connections. Two

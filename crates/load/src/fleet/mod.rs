@@ -204,7 +204,7 @@ impl<C: Client + Send> Fleet<C> {
         };
         let start = StartLine::new(taking_part, None);
         let runners: Vec<_> = (0..taking_part).map(|_| start.runner()).collect();
-        let work = |at, client: &mut C, runner: start::Runner<'_>, own: &mut Own<'_, H>| {
+        let work = |at, client: &mut C, runner: start::Runner<'_>, own: &mut ThreadHooks<'_, H>| {
             let part = ClosedLoop {
                 outstanding: share(at),
                 length: load.length,
@@ -267,19 +267,21 @@ impl<C: Client + Send> Fleet<C> {
         let (warm_up, seed, timeout) = (load.warm_up, load.seed, load.timeout);
         let waiting = load.waiting;
         type ThreadShare<'a> = (Vec<Nanos>, start::Runner<'a>);
-        let work =
-            |at, client: &mut C, (schedule, runner): ThreadShare<'_>, own: &mut Own<'_, H>| {
-                let part = OpenLoop {
-                    measure_from: schedule.partition_point(|&due| due < warm_up),
-                    schedule,
-                    seed: seed_of(seed, at),
-                    timeout,
-                    waiting,
-                    stop: own.stop,
-                    progress: own.progress,
-                };
-                open_loop_from(client, part, pace, own, || runner.start())
+        let work = |at,
+                    client: &mut C,
+                    (schedule, runner): ThreadShare<'_>,
+                    own: &mut ThreadHooks<'_, H>| {
+            let part = OpenLoop {
+                measure_from: schedule.partition_point(|&due| due < warm_up),
+                schedule,
+                seed: seed_of(seed, at),
+                timeout,
+                waiting,
+                stop: own.stop,
+                progress: own.progress,
             };
+            open_loop_from(client, part, pace, own, || runner.start())
+        };
         let why = |run: &LoadRun| run.stopped;
         let (runs, stopped) = self.all(parts, load.stop, hooks, work, why)?;
         Ok(FleetRun { runs, stopped })
@@ -296,7 +298,7 @@ impl<C: Client + Send> Fleet<C> {
         hooks: &mut H,
     ) -> Result<FleetRun, LoadError> {
         let threads = self.clients.len();
-        let work = |at: usize, client: &mut C, (), own: &mut Own<'_, H>| {
+        let work = |at: usize, client: &mut C, (), own: &mut ThreadHooks<'_, H>| {
             let part = PingPong {
                 most: load.most.div_ceil(threads),
                 seed: seed_of(load.seed, at),
@@ -318,13 +320,13 @@ impl<C: Client + Send> Fleet<C> {
         parts: Vec<P>,
         stop: &AtomicBool,
         hooks: &mut H,
-        work: impl Fn(usize, &mut C, P, &mut Own<'_, H>) -> Result<R, LoadError> + Sync,
+        work: impl Fn(usize, &mut C, P, &mut ThreadHooks<'_, H>) -> Result<R, LoadError> + Sync,
         why: fn(&R) -> Option<StopReason>,
     ) -> Result<(Vec<R>, Option<StopReason>), LoadError> {
         // set with the stop flag, or when any thread ends early
         let halt = AtomicBool::new(false);
         let (progress, prepare) = (&self.progress, &self.prepare);
-        let mut own = Own {
+        let mut own = ThreadHooks {
             hooks: Some(hooks),
             stop,
             halt: &halt,
@@ -341,7 +343,7 @@ impl<C: Client + Send> Fleet<C> {
                 let (work, halt) = (&work, &halt);
                 let run = move || {
                     prepared(prepare, at)?;
-                    let mut own = Own {
+                    let mut own = ThreadHooks {
                         hooks: None,
                         stop: halt,
                         halt,
@@ -410,7 +412,7 @@ fn wait_for<R>(
 
 /// What the work of one thread is given besides its client and its part. As its hooks, this stops
 /// the other threads when thread 0 is to stop, and each when another one has ended early.
-struct Own<'a, H> {
+struct ThreadHooks<'a, H> {
     /// Thread 0 has the caller's.
     hooks: Option<&'a mut H>,
     stop: &'a AtomicBool,
@@ -419,7 +421,7 @@ struct Own<'a, H> {
     progress: &'a Progress,
 }
 
-impl<H: Hooks> Hooks for Own<'_, H> {
+impl<H: Hooks> Hooks for ThreadHooks<'_, H> {
     #[inline]
     fn idle(&mut self, until_next: Nanos) {
         if let Some(hooks) = &mut self.hooks {

@@ -44,6 +44,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             ("From", began),
         ],
     };
+    facts.extend(server::left_out(result).map(|text| ("Left out", text)));
     facts.extend(server::scaling(report).map(|text| ("Scaling", text)));
     put_head(page, report, &facts);
 }

@@ -212,7 +212,7 @@ fn load_facts(
 fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String)> {
     let report = document.report;
     let server = &report.server;
-    vec![
+    let mut facts = vec![
         (
             "traced",
             format!(
@@ -234,7 +234,9 @@ fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String
             ),
         ),
         ("utilisation", utilization(document)),
-    ]
+    ];
+    facts.extend(server::left_out(server).map(|text| ("left out", text)));
+    facts
 }
 
 /// How busy the server was, and what a request cost it.

@@ -14,6 +14,7 @@ mod fix;
 mod hardware;
 mod noise;
 mod rdma;
+mod reproduce;
 mod rights;
 mod rtt;
 mod run;

@@ -20,7 +20,7 @@ use taillab_console::rundir::{RunDir, with_files};
 use taillab_console::say::Say;
 use taillab_experiment::testbed::Calibrated;
 use taillab_host::keep_awake::KeepAwake;
-use taillab_host::{Interrupt, Roots, clock};
+use taillab_host::{Interrupt, Roots, clock, cpus};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
 use taillab_report::json;
@@ -178,6 +178,11 @@ impl<'a> Bench<'a> {
         }
         if kind == CauseKind::Idle {
             return Ok(result(Err(NO_POWER_STATES.to_owned())));
+        }
+        let cpus = cpus::online(&Roots::default()).map_or(u32::MAX, |cpus| cpus.len() as u32);
+        if setup.needs_cpus() > cpus {
+            let needed = setup.needs_cpus();
+            return Ok(result(Err(format!("not tried: it needs {needed} CPUs"))));
         }
         // leaving an idle state would add to the delay of everything that makes the server sleep
         let _awake = match KeepAwake::hold() {

@@ -11,8 +11,13 @@ use taillab_testkit::causes::{BaseServer, BenchOptions, Setup};
 /// Where the values given make no sense.
 pub fn experiment(setup: &Setup, asked: &BenchOptions) -> Result<Experiment, Failure> {
     let text = |text: &str| toml::Value::String(text.to_owned());
+    let cpus: Vec<String> = setup
+        .server_cpus(asked)
+        .iter()
+        .map(u32::to_string)
+        .collect();
     let mut settings: Vec<Override> = vec![
-        ("server.cpus", text(&asked.server_cpu.to_string())),
+        ("server.cpus", text(&cpus.join(","))),
         ("client.cpus", text(&asked.client_cpu.to_string())),
         ("workload.duration", text(&asked.duration.to_exact_string())),
         ("workload.warmup", text("500ms")),
@@ -51,6 +56,15 @@ fn server(base: BaseServer) -> Vec<Override> {
             architecture("null-rpc"),
             ("client.connections", number(64)),
             ("client.reserve", number(192)),
+        ],
+        BaseServer::Several(workers) => vec![
+            architecture(if workers.shared {
+                "udp-shared"
+            } else {
+                "udp-reuseport"
+            }),
+            ("server.transport", "udp".into()),
+            ("server.workers", number(workers.number.into())),
         ],
         BaseServer::Assigned | BaseServer::Pooled => vec![
             architecture(match base {

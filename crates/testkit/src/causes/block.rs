@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use taillab_analysis::ledger::Baseline;
+use taillab_analysis::service_time::busy_periods;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysis, AnalysisError, AnalysisOptions, Matched, Window, match_recording,
@@ -138,7 +140,11 @@ impl Block {
         let timeline = Timeline::build(recording.events(), context);
         let matched = match_recording(&recording)?;
         let from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
+        // t is divided between service and receiving as `run` divides it: a median service has met packets
+        let busy = busy_periods::measure(&matched, &timeline, from).pooled;
+        let baseline = Baseline::of(&matched, &timeline, service_time, busy.as_ref());
         let options = AnalysisOptions {
+            baseline: Some(baseline),
             slowest: 0,
             is_repeated: true,
             exact: usize::MAX,
@@ -270,7 +276,7 @@ fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) ->
     match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure | Oracle::Outside | Oracle::Nothing => Vec::new(),
+        Oracle::Structure | Oracle::Client | Oracle::Outside | Oracle::Nothing => Vec::new(),
     }
 }
 

@@ -17,6 +17,9 @@ pub enum Oracle {
     Loss,
     /// From how the server is built: the cost for a single request is not known.
     Structure,
+    /// From the client alone: what an interval on one CPU costs the requests of a queue that several workers share
+    /// follows from no single worker's times.
+    Client,
     /// The injection is outside the server, so nothing may be charged for it.
     Outside,
     /// Nothing is injected.
@@ -77,6 +80,19 @@ pub enum BaseServer {
     Assigned,
     /// The same, but any worker takes any request.
     Pooled,
+    /// Several workers on CPUs of their own, or on one.
+    Several(Workers),
+}
+
+/// The workers of a server on UDP sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Workers {
+    /// How many there are.
+    pub number: u32,
+    /// The CPUs that they have.
+    pub cpus: u32,
+    /// All take from one socket; otherwise each has its own.
+    pub shared: bool,
 }
 
 /// What is injected into which server.
@@ -196,6 +212,21 @@ kinds! {
         fix: None,
         ..held_back(Cause::Background, Disturbance::Background(BURSTS))
     };
+    /// Bursts on the CPU of two workers that take from one socket
+    #[value(name = "shared-2-on-1")]
+    SharedTwoOnOne = bursts_beside(2, 1, true);
+    /// Bursts on one of two CPUs, whose workers take from one socket; needs a third CPU
+    #[value(name = "shared-2")]
+    SharedTwo = bursts_beside(2, 2, true);
+    /// Bursts on one of four CPUs, whose workers take from one socket; needs a fifth CPU
+    #[value(name = "shared-4")]
+    SharedFour = bursts_beside(4, 4, true);
+    /// Bursts on one of two CPUs, whose workers have a socket each; needs a third CPU
+    #[value(name = "own-2")]
+    OwnTwo = bursts_beside(2, 2, false);
+    /// Bursts on one of four CPUs, whose workers have a socket each; needs a fifth CPU
+    #[value(name = "own-4")]
+    OwnFour = bursts_beside(4, 4, false);
     /// Bursts of another thread on the generator's CPU, for which the server is not to blame
     Generator = Injection {
         oracle: Oracle::Outside,
@@ -240,6 +271,20 @@ const fn held_back(cause: Cause, by: Disturbance) -> Injection {
     Injection {
         disturbance: Some(by),
         ..injected(cause)
+    }
+}
+
+/// Bursts on one of the CPUs of several workers.
+const fn bursts_beside(number: u32, cpus: u32, shared: bool) -> Injection {
+    Injection {
+        oracle: Oracle::Client,
+        real_time: false,
+        server: BaseServer::Several(Workers {
+            number,
+            cpus,
+            shared,
+        }),
+        ..held_back(Cause::Background, Disturbance::Background(BURSTS))
     }
 }
 

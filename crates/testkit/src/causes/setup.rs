@@ -4,7 +4,7 @@ use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
-use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle};
+use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Workers};
 
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Setup {
 /// The lowest utilisation, so that an injection affects many requests.
 const UTILIZATION: f64 = 0.55;
 
-/// The lowest utilisation for kinds in which requests must overtake each other.
+/// The lowest utilisation for kinds in which requests must overtake each other, or find all of several workers busy.
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
 /// The lowest utilisation for kinds in which requests must wait while a worker is idle.
@@ -59,7 +59,44 @@ impl Setup {
                 culprit: None,
             }],
             (Oracle::Structure, None) | (Oracle::Outside | Oracle::Nothing, _) => Vec::new(),
-            (Oracle::HeldBack | Oracle::Loss, _) => truth.sources.clone(),
+            (Oracle::HeldBack | Oracle::Loss | Oracle::Client, _) => {
+                let mut sources = truth.sources.clone();
+                sources.extend(self.also_right());
+                sources
+            }
+        }
+    }
+
+    /// Where each worker has a queue of its own, what waits after a burst is spared by the end of the bursts and by a
+    /// queue for all alike: `imbalance` is right, too.
+    fn also_right(&self) -> Option<InjectedSource> {
+        let BaseServer::Several(Workers { shared: false, .. }) = self.server else {
+            return None;
+        };
+        Some(InjectedSource {
+            injected: self.kind.name(),
+            cause: Cause::Imbalance,
+            culprit: None,
+        })
+    }
+
+    /// The CPUs of the server, the first of which is disturbed: that which was asked for, and the next ones that the
+    /// generator does not have.
+    pub fn server_cpus(&self, asked: &BenchOptions) -> Vec<u32> {
+        let number = match self.server {
+            BaseServer::Several(workers) => workers.cpus,
+            _ => 1,
+        };
+        let others = (0..).filter(|cpu| ![asked.server_cpu, asked.client_cpu].contains(cpu));
+        let all = std::iter::once(asked.server_cpu).chain(others);
+        all.take(number as usize).collect()
+    }
+
+    /// How many CPUs the server and its generator need.
+    pub const fn needs_cpus(&self) -> u32 {
+        match self.server {
+            BaseServer::Several(workers) => workers.cpus + 1,
+            _ => 2,
         }
     }
 
@@ -108,7 +145,7 @@ impl Setup {
     /// overtaken, or wait while a worker is idle, only if there are several.
     pub fn utilization(&self, asked: f64) -> f64 {
         asked.max(match self.server {
-            BaseServer::Threads => LONG_QUEUE_UTILIZATION,
+            BaseServer::Threads | BaseServer::Several(_) => LONG_QUEUE_UTILIZATION,
             BaseServer::Datagrams | BaseServer::Streams => UTILIZATION,
             BaseServer::Assigned | BaseServer::Pooled => ASSIGNED_UTILIZATION,
         })

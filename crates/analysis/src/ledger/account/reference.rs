@@ -5,6 +5,7 @@ use taillab_model::explanation::Cause;
 
 use super::{
     Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
+    unclear,
 };
 use crate::ledger::label::{Label, Labels, Who};
 use crate::ledger::lengths::{Lengths, take_ideal};
@@ -68,31 +69,29 @@ fn with_worker(
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
     // the rest is work for others; once the request is late, what its worker has of that is order
-    let order = request.late.as_ref().map_or(0, |late| {
+    let waited = request.common.map_or(0, |common| common.order_ns);
+    let order = request.late.as_ref().map_or(waited.min(left), |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
         let own = rest.saturating_sub(since.received_ns);
-        own.saturating_sub(served_by.behind_since(late.behind_ns))
-            .min(left)
+        let own = own.saturating_sub(served_by.behind_since(late.behind_ns));
+        (waited + own).min(left)
     });
     left -= order;
     let mut queue = left.min(case.ideal_queue_ns(received));
     left -= queue;
     let behind = left.min(served_by.behind_since(request.behind_ns));
     left -= behind;
-    let imbalance = left.min(request.waits.imbalance_ns);
-    left -= imbalance;
     let mut waits: Vec<(Label, u64)> = Vec::new();
-    let inherited = inherit(request, served_by, left, &mut waits);
+    let (inherited, imbalance) = earlier(request, served_by, left, &mut waits);
+    left -= imbalance;
     let more = (left - inherited).min(request.waits.ideal_ns - queue);
     queue += more;
     left -= more;
     let own = Who::Worker(served_by.worker.tid);
     let others = beside(served_by, labels, behind, imbalance);
     waits.extend(others.map(|(label, ns, _)| (label, ns)));
-    if left > inherited {
-        waits.push((fixed.unexplained, left - inherited));
-    }
+    waits.extend(unclear(request, left - inherited, fixed).map(|(label, ns, _)| (label, ns)));
     let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, own);
         waits.push((label, order));
@@ -112,7 +111,7 @@ fn with_worker(
     for &(label, ns) in &waits {
         held.add(label, ns);
     }
-    if served_by.has_others {
+    if served_by.has_others && served_by.common.is_none() {
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, &mut held);
     }
@@ -123,6 +122,31 @@ fn with_worker(
     };
     put_parts(parts, &held, fixed, queue, &own);
     own.received_ns
+}
+
+/// What held up those before it, and that it waited while another worker was idle.
+fn earlier(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    left: u64,
+    waits: &mut Vec<(Label, u64)>,
+) -> (u64, u64) {
+    if let Some((queue, wait)) = served_by.common.zip(request.common.as_ref()) {
+        let mut lost = Lengths::default();
+        let inherited = queue.inherit(wait, left, &mut lost, |history, from, to, lost| {
+            history.visit(from, to, |label, ns| lost.add(label, ns));
+        });
+        waits.extend(lost.iter());
+        return (
+            inherited,
+            (left - inherited).min(request.waits.imbalance_ns),
+        );
+    }
+    let imbalance = left.min(request.waits.imbalance_ns);
+    (
+        inherit(request, served_by, left - imbalance, waits),
+        imbalance,
+    )
 }
 
 fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {

@@ -7,6 +7,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::{Asleep, Event, EventKind, PacketId, RequestKey, ThreadName, Tid};
 
 use super::*;
+use crate::ledger::SharedQueues;
 use crate::ledger::account::reference;
 use crate::ledger::label::Who;
 use crate::timeline::NET_RX;
@@ -17,6 +18,11 @@ use crate::{DatagramIds, MatchOptions, match_events};
 #[path = "../../../tests/ledger/kernel.rs"]
 mod kernel;
 
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../../tests/ledger/crew.rs"]
+mod crew;
+
+use crew::Crew;
 use kernel::{Order, Plan, Trouble, WORKER, What};
 
 /// What the checks covered.
@@ -121,8 +127,16 @@ fn check(
     trace_from: Nanos,
     requests_in_window: Option<usize>,
 ) -> Checked {
-    let events = plan.run().events;
-    let context = plan.context();
+    let (events, context) = (plan.run().events, plan.context());
+    check_events(&events, &context, options, (trace_from, requests_in_window))
+}
+
+fn check_events(
+    events: &[Event],
+    context: &RecordingContext,
+    options: &LedgerOptions,
+    (trace_from, requests_in_window): (Nanos, Option<usize>),
+) -> Checked {
     let matching = MatchOptions {
         stale_after: Nanos::from_secs(10),
         overtaken_after: Nanos::from_secs(10),
@@ -132,10 +146,10 @@ fn check(
     let windows = match requests_in_window {
         None => vec![Window::whole(
             match_events(events.iter().copied(), &matching),
-            Timeline::build(events.iter().copied(), &context),
+            Timeline::build(events.iter().copied(), context),
         )],
         Some(requests) => {
-            let mut windows = Windows::new(matching, &context, requests);
+            let mut windows = Windows::new(matching, context, requests);
             let events = events.iter();
             let mut found: Vec<Window> = events.filter_map(|e| windows.observe(e)).collect();
             found.push(windows.finish(0));
@@ -143,8 +157,13 @@ fn check(
         }
     };
     let first = &windows[0];
-    let usual = Baseline::of(&first.matched, &first.timeline, plan.service_time(), None);
-    let mut attribution = Attribution::new(&context, options, usual);
+    let t = options.service_time;
+    let usual = Baseline::of(&first.matched, &first.timeline, t, None);
+    let options = LedgerOptions {
+        queues: SharedQueues::of(&first.matched),
+        ..options.clone()
+    };
+    let mut attribution = Attribution::new(context, &options, usual);
     attribution.trace_from(trace_from);
     let mut checker = Checker {
         attribution,
@@ -161,6 +180,7 @@ fn options(plan: &Plan) -> LedgerOptions {
         after_response: Nanos::ZERO,
         workers: std::num::NonZeroU32::new(workers).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
+        queues: SharedQueues::default(),
     }
 }
 
@@ -301,6 +321,7 @@ fn a_worker_that_has_moved_to_another_cpu_overtakes_nobody() {
         after_response: Nanos::ZERO,
         workers: std::num::NonZeroU32::new(2).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
+        queues: SharedQueues::of(&matched),
     };
     let usual = Baseline::of(&matched, &timeline, options.service_time, None);
     let mut attribution = Attribution::new(&context, &options, usual);
@@ -349,5 +370,39 @@ proptest! {
         prop_assert!(checked.requests >= 2_400 * workers, "{:?}", checked);
         let inverted = order != Order::Fifo && queue > 0;
         prop_assert!(!inverted || checked.late > 0, "{:?}", checked);
+    }
+
+    #[test]
+    fn an_account_of_a_shared_queue_is_what_it_is_delay_by_delay(
+        seed in 0_u64..1_000_000,
+        cpus in 2_usize..5,
+        per_cpu in 1_usize..3,
+        slow in prop::option::of(Just((20, 100_000))),
+        window in prop::option::of(Just(1_000_usize)),
+    ) {
+        let slower = if window.is_some() { 10 } else { 1 };
+        let crew = Crew {
+            seed,
+            requests: 4_000 * cpus,
+            workers: cpus * per_cpu,
+            cpus,
+            utilization: 0.85,
+            service: 12_000 * slower,
+            disturbances: vec![
+                (What::Thread, 5_000_000, 900_000 * slower),
+                (What::Interrupt, 300_000, 30_000),
+            ],
+            slow,
+            ..Crew::default()
+        };
+        let options = LedgerOptions {
+            service_time: crew.service_time(),
+            workers: std::num::NonZeroU32::new(cpus as u32).unwrap(),
+            ..options(&Plan::default())
+        };
+        let parts = (Nanos::from_micros(300), window);
+        let checked = check_events(&crew.run().events, &crew.context(), &options, parts);
+        prop_assert!(checked.told > 0, "{:?}", checked);
+        prop_assert_eq!(checked.requests, crew.requests);
     }
 }

@@ -141,6 +141,9 @@ impl ServerState {
             return;
         }
         self.histories[k].received(work);
+        for capacity in &self.cpus[k].capacities {
+            self.common[capacity.queue].receives(work);
+        }
         self.note(k, Happened::Received, work);
         let segment = self.cpus[k].segment_at(from_ns);
         let (worked_ns, to_ns) = (from_ns + work, from_ns + length);
@@ -198,6 +201,7 @@ impl ServerState {
         if let WorkerState::Woken { .. } = worker.state
             && until_ns < u64::MAX
             && cpu.waiting == 1
+            && (!worker.lent || worker.state_since_ns == at_ns)
         {
             cpu.on_its_way_until_ns = on_its_way_until(cpu.ahead(line), wait);
             cpu.on_its_way_of = w;
@@ -290,6 +294,7 @@ impl ServerState {
             return;
         }
         self.histories[k].push(label, length);
+        self.lose(k, label, length);
         let of_label = (self.ledger.labels.cause(label), label);
         let cpu = &self.cpus[k];
         let site = match (part_of, cpu.worker) {

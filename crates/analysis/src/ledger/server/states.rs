@@ -79,6 +79,9 @@ impl ServerState {
         }
         let worker = &mut self.workers[w];
         worker.history.held_up(label, length, &self.histories);
+        if let Some(queue) = worker.queue {
+            self.common[queue].sleeps(label, length);
+        }
         worker.trace.note(Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
         let of_label = (self.ledger.labels.cause(label), label);
@@ -125,17 +128,29 @@ impl ServerState {
     /// A worker's state ends.
     pub(in crate::ledger) fn state_ends(&mut self, w: usize, at_ns: u64) {
         self.settle(w, at_ns);
+        let slept = matches!(self.workers[w].state, WorkerState::Asleep(_));
         self.workers[w].next_state(self.timeline.workers());
         self.enter_state(w, at_ns);
+        let worker = &self.workers[w];
+        if slept
+            && worker.outstanding > 0
+            && worker.serving.is_none()
+            && let Some(queue) = worker.queue
+        {
+            self.workers[w].woken = self.is_free(w, queue, at_ns);
+        }
     }
 
     /// Attaches the worker to its CPU or detaches it, according to its new state.
     pub(super) fn enter_state(&mut self, w: usize, at_ns: u64) {
         let cpu = match self.workers[w].state {
-            WorkerState::Asleep(_) if self.is_unwoken(w, at_ns) => self.workers[w].home,
+            WorkerState::Asleep(_) if !self.workers[w].lent && self.is_unwoken(w, at_ns) => {
+                self.workers[w].home
+            }
             state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
         };
-        if cpu.is_none() || self.workers[w].state.cpu().is_none() {
+        let lent = self.workers[w].lent;
+        if !lent && (cpu.is_none() || self.workers[w].state.cpu().is_none()) {
             self.workers[w].own = self.own_label(w, at_ns);
         }
         match cpu {
@@ -241,6 +256,7 @@ impl ServerState {
 
     /// Worker `w` begins to serve a request.
     pub(in crate::ledger) fn serve(&mut self, w: usize, id: RequestId, at_ns: u64) {
+        self.wait_ends(w, id);
         let worker = &mut self.workers[w];
         worker.serving = Some(id);
         worker.budget_ns = self.baseline.service_ns;
@@ -256,8 +272,9 @@ impl ServerState {
     /// Updates the counters of the CPUs of worker `w`, after a change of its state or of its requests.
     pub(in crate::ledger) fn recount(&mut self, w: usize, at_ns: u64) {
         let worker = &mut self.workers[w];
-        let busy = worker.outstanding > 0;
+        let busy = worker.is_followed();
         let attached = worker.history.attached().filter(|_| busy);
+        let is_asleep = matches!(worker.state, WorkerState::Asleep(_));
         let now = CountedOn {
             active: worker.home.filter(|_| busy),
             waiting: match worker.state {
@@ -265,13 +282,19 @@ impl ServerState {
                 WorkerState::Woken { .. } => attached.map(|k| (k, false)),
                 _ => None,
             },
-            unwoken: attached.filter(|_| matches!(worker.state, WorkerState::Asleep(_))),
+            unwoken: attached.filter(|_| is_asleep),
+            capacity: attached
+                .filter(|_| worker.queue.is_some() && !is_asleep)
+                .map(|k| (k, worker.lent)),
         };
-        let until_ns = worker.until_ns;
+        let (until_ns, queue) = (worker.until_ns, worker.queue);
         let was = std::mem::replace(&mut worker.counted, now);
         if now.unwoken != was.unwoken {
             self.change(was.unwoken, at_ns, |cpu| cpu.unwoken -= 1);
             self.change(now.unwoken, at_ns, |cpu| cpu.unwoken += 1);
+        }
+        if now.capacity != was.capacity {
+            self.move_capacity(queue, was.capacity, now.capacity, at_ns);
         }
         if now.active != was.active {
             self.change(was.active, at_ns, |cpu| cpu.active -= 1);
@@ -331,7 +354,12 @@ impl ServerState {
 
     /// Charges what a CPU did up to `at_ns`, then changes its counters.
     #[inline]
-    fn change(&mut self, k: Option<usize>, at_ns: u64, change: impl FnOnce(&mut CpuClock)) {
+    pub(super) fn change(
+        &mut self,
+        k: Option<usize>,
+        at_ns: u64,
+        change: impl FnOnce(&mut CpuClock),
+    ) {
         if let Some(k) = k {
             self.advance(k, at_ns);
             change(&mut self.cpus[k]);

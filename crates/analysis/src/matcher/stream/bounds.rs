@@ -71,6 +71,9 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
+        if self.untouched {
+            return self.passes_by(settled);
+        }
         if let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.holds(slot)) {
             doubt.give_up(settled);
         }

@@ -1,15 +1,24 @@
 //! `taillab reproduce`: a paper's figures, and its claims next to our numbers. (Instruments add
 //! papers that they reproduce as a whole.)
 
+mod all;
 mod deconstructing;
+mod list;
+mod live;
+mod panel;
+mod simulated;
 mod tales;
+
+use std::time::Instant;
 
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::print::style;
 use taillab_console::rendered::{Rendered, save_figure};
 use taillab_console::rundir::RunDir;
-use taillab_host::Interrupt;
+use taillab_host::environment::{Virtualization, kernel_release};
+use taillab_host::{Interrupt, Roots, cpus};
+use taillab_report::figures::counted;
 use taillab_report::json;
 use taillab_simulator::paper::{self, Claim, Expected};
 
@@ -20,26 +29,53 @@ use crate::{page, terminal};
 /// Reproduces a paper.
 pub fn run(paper: Paper) -> Result<Exit, Failure> {
     match paper {
+        Paper::List(args) => list::run(args),
         Paper::Tales(args) => tales::run(args),
         Paper::Deconstructing(args) => deconstructing::run(args),
+        Paper::All(args) => all::run(args),
     }
 }
 
-/// Makes the figures one by one until Ctrl-C or a failure, then writes and prints them. `make` also says
-/// whether its figure is partial.
+/// What a figure becomes.
+pub enum Made {
+    /// It is there; and whether it is partial.
+    Figure(Box<ReproducedFigure>, bool),
+    /// It is left out, and why.
+    LeftOut(String),
+}
+
+impl From<(ReproducedFigure, bool)> for Made {
+    fn from((figure, partial): (ReproducedFigure, bool)) -> Self {
+        Self::Figure(Box::new(figure), partial)
+    }
+}
+
+/// The machine in one line.
+fn machine(roots: &Roots) -> String {
+    let kernel = kernel_release(roots).map(|release| format!("Linux {release}"));
+    let cpus = cpus::online(roots).map(|cpus| counted(cpus.len() as u64, "CPU", "CPUs"));
+    let hypervisor = Virtualization::read(roots).hypervisor();
+    let inside = hypervisor.map(|name| format!("virtual ({name})"));
+    let facts: Vec<String> = [kernel, cpus, inside].into_iter().flatten().collect();
+    facts.join(", ")
+}
+
+/// Makes the figures one by one until Ctrl-C or a failure, then writes and prints them.
 fn reproduce<F>(
     (name, paper): (&'static str, &'static str),
     figures: Vec<F>,
     (mut dir, common): (Option<RunDir>, Output),
     interrupt: &Interrupt,
-    mut make: impl FnMut(F) -> Result<(ReproducedFigure, bool), Failure>,
+    mut make: impl FnMut(F) -> Result<Made, Failure>,
 ) -> Result<Reproduction, Failure> {
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
         paper,
+        machine: machine(&Roots::default()),
         partial: false,
         figures: Vec::new(),
+        left_out: Vec::new(),
     };
     let mut ended = None;
     for figure in figures {
@@ -47,8 +83,13 @@ fn reproduce<F>(
             reproduction.partial = true;
             break;
         }
-        let (figure, partial) = match make(figure) {
-            Ok(made) => made,
+        let began = Instant::now();
+        let (mut figure, partial) = match make(figure) {
+            Ok(Made::Figure(figure, partial)) => (*figure, partial),
+            Ok(Made::LeftOut(what)) => {
+                reproduction.left_out.push(what);
+                continue;
+            }
             // what was measured before a failure took an hour, perhaps
             Err(failure) if !reproduction.figures.is_empty() => {
                 reproduction.partial = true;
@@ -57,6 +98,7 @@ fn reproduce<F>(
             }
             Err(failure) => return Err(failure),
         };
+        figure.took_s = began.elapsed().as_secs_f64();
         if let Some(dir) = &mut dir {
             let written = save_figure(dir, &figure.figure, &figure.chart());
             dir.note(written);
@@ -93,6 +135,8 @@ fn judged<M>(
             Expected::Above(bound) => format!("above {}", write(bound)),
         },
         ours,
+        lo: None,
+        hi: None,
         unit,
         verdict: match ours.map(|ours| claim.judge(ours)) {
             Some(paper::ClaimVerdict::Agrees) => Verdict::Agrees,
@@ -101,5 +145,6 @@ fn judged<M>(
             None => missing,
         },
         explanation: claim.known_disagreement.map(str::to_owned),
+        why: None,
     }
 }

@@ -13,8 +13,11 @@ use taillab_model::rtt::{RttCurves, RttRow};
 use taillab_report::chart::Axis;
 use taillab_simulator::paper::Claim;
 
-use self::figures::{Measure, Specification};
-use crate::args::DeconstructingArgs;
+use super::Made;
+
+use self::figures::Measure;
+pub use self::figures::Specification;
+use crate::args::{DeconstructingArgs, RoundTripFigure};
 use crate::result::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
@@ -27,37 +30,49 @@ const STAND_IN: &str = "This machine has no RDMA device: the curves are of share
 /// Measures the figures, writes and prints them.
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
-    let say = Say::of(args.common);
     let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let reproduction = super::reproduce(
         ("deconstructing", PAPER),
-        figures::wanted(&args.figures),
+        wanted(&args.figures),
         (dir, args.common),
         &interrupt,
-        |specification| {
-            say.note(&format!("{}: {}", specification.name, specification.title));
-            let specification = match has_rdma() {
-                true => specification.over_rdma(),
-                false => specification,
-            };
-            let plan = RttPlan::own(
-                specification.rows.clone(),
-                (args.count.get(), args.runs.get()),
-                (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
-            )?;
-            let measured = Measurement::new(&plan, &interrupt, say)?.rows(|_| Ok(()))?;
-            if let Some(failure) = measured.failure {
-                return Err(failure);
-            }
-            let partial = measured.rows.len() < plan.rows.len()
-                || measured.rows.iter().any(|row| row.partial);
-            Ok((reproduced(&specification, &measured), partial))
-        },
+        |specification| figure(specification, &args, &interrupt),
     )?;
     Ok(match reproduction.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
     })
+}
+
+/// The figures with these names.
+pub fn wanted(names: &[RoundTripFigure]) -> Vec<Specification> {
+    figures::wanted(names)
+}
+
+/// Measures one figure.
+pub fn figure(
+    specification: Specification,
+    args: &DeconstructingArgs,
+    interrupt: &Interrupt,
+) -> Result<Made, Failure> {
+    let say = Say::of(args.common);
+    say.note(&format!("{}: {}", specification.name, specification.title));
+    let specification = match has_rdma() {
+        true => specification.over_rdma(),
+        false => specification,
+    };
+    let plan = RttPlan::own(
+        specification.rows.clone(),
+        (args.count.get(), args.runs.get()),
+        (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
+    )?;
+    let measured = Measurement::new(&plan, interrupt, say)?.rows(|_| Ok(()))?;
+    if let Some(failure) = measured.failure {
+        return Err(failure);
+    }
+    let partial =
+        measured.rows.len() < plan.rows.len() || measured.rows.iter().any(|row| row.partial);
+    Ok((reproduced(&specification, &measured), partial).into())
 }
 
 fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedFigure {
@@ -100,10 +115,14 @@ fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedF
             None => agreement(&claims),
         }),
         claims,
+        show: format!("taillab reproduce deconstructing {}", specification.name),
+        took_s: 0.0,
         axes: match specification.is_series {
             true => (Axis::Number, Axis::Latency),
             false => (Axis::Latency, Axis::Slower),
         },
+        drawn: Vec::new(),
+        tabulated: false,
     }
 }
 
