@@ -207,20 +207,14 @@ mod tests {
             let after = command.get_after_long_help().map(ToString::to_string);
             texts.push((name.to_owned(), after.unwrap_or_default()));
         });
-        let figures = "crates/instruments/reproduce/figures";
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for entry in std::fs::read_dir(folder.join(figures)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            let text = file(&format!("{figures}/{name}"));
-            let quoted = |line: &str| {
-                Some(
-                    line.strip_prefix("command = \"")?
-                        .trim_end_matches('"')
-                        .to_owned(),
-                )
-            };
-            let commands: Vec<String> = text.lines().filter_map(quoted).collect();
-            texts.push((name, commands.join("\n")));
+        for entry in fs::read_dir(root.join("crates/instruments/reproduce/figures")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            let commands = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("command = \""));
+            let commands: Vec<&str> = commands.map(|line| line.trim_end_matches('"')).collect();
+            texts.push((path.display().to_string(), commands.join("\n")));
         }
         let mut count = 0;
         for (whence, text) in texts {

@@ -55,10 +55,10 @@ impl Forgotten {
 /// A connection of which data comes in from `start` on. It may owe responses to requests that came in `since`, unless
 /// one that told how far the server had read has left.
 fn joined(shared: &Shared, start: u16, since: Monotonic, answered: Option<u16>) -> Connection {
-    Connection {
-        untouched: answered.is_none() && shared.shows_sockets(),
-        ..Connection::joined(start, since, shared.options.framing).after(answered)
-    }
+    let framing = shared.options.framing;
+    let mut connection = Connection::joined(start, since, framing).after(answered);
+    connection.untouched = answered.is_none() && shared.shows_sockets();
+    connection
 }
 
 /// The state of the matching of streams.
