@@ -237,6 +237,8 @@ const fn class(culprit: &Culprit) -> &'static str {
         Culprit::SystemCall { .. } => "system_call",
         Culprit::Worker { .. } => "worker",
         Culprit::Runtime { .. } => "runtime",
+        Culprit::Sending { .. } => "sending",
+        Culprit::Upstream { .. } => "upstream",
         Culprit::SharedCpu { .. } => "shared_cpu",
         Culprit::IdleState { .. } => "idle_state",
     }
