@@ -422,6 +422,14 @@ impl Parser {
         }
     }
 
+    /// How long the next message is, where that is known before it comes.
+    pub fn next_length(&self) -> Option<NonZeroU32> {
+        match (self.state, &self.ends) {
+            (LineState::Start, Ends::Fixed(length)) => Some(*length),
+            _ => None,
+        }
+    }
+
     /// Passes over bytes that were not recorded, message after message.
     ///
     /// # Errors
