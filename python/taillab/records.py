@@ -1088,6 +1088,10 @@ class LatencyAt(Record):
 class LeftOut(Record):
     """What `Matching` does not count."""
 
+    elsewhere: int
+    """Requests over TCP to the server's port that none of its sockets received: packets that pass through
+    this machine, or that nobody accepts.
+    """
     forgotten: int
     """Connections and threads that were forgotten while they were in use, since there were too many at once.
     What was under way there counts as unanswered.
