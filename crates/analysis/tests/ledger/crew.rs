@@ -247,6 +247,7 @@ impl<'a> Kernel<'a> {
         let asleep = asleep.then_some(Asleep {
             call: Some(232),
             uninterruptible: false,
+            stopped: false,
         });
         let kind = EventKind::Switched {
             prev,
