@@ -15,7 +15,7 @@ use taillab_console::say::Say;
 use taillab_host::Interrupt;
 use taillab_host::tune::{MITIGATIONS, Mitigation};
 use taillab_load::ClosedLoop;
-use taillab_model::Nanos;
+use taillab_model::{Nanos, RecordingContext};
 use taillab_queueing::random::lanes::{GOLDEN, mix};
 
 use super::generated::{BlockLoad, GeneratedLoad};
@@ -23,7 +23,7 @@ use super::load::Load;
 use super::trial::Bench;
 use crate::changes::{Changes, NotApplied};
 use crate::definition::Experiment;
-use crate::testbed::{BackgroundLoad, Calibrated, Rig, calibrate, context, measure};
+use crate::testbed::{BackgroundLoad, Calibrated, LoadClient, Rig, calibrate, context, measure};
 
 /// A configuration: settings that are changed for the length of its blocks.
 #[derive(Clone, Debug, Default)]
@@ -195,24 +195,9 @@ fn on_rig(
     each: &mut dyn FnMut(Round),
 ) -> Result<KnownServer, Failure> {
     rig.step_aside()?;
-    let mut probe = rig.load_probe(experiment)?;
     let mut client = rig.connect(experiment)?;
     let is_known = known.is_some();
-    let mut known = match known {
-        Some(known) => known,
-        None => {
-            say.step("calibrating");
-            let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
-            let rate = measure::rate_or_following(rig, experiment, &calibrated);
-            KnownServer {
-                rate_per_s: rate.first_per_s(),
-                ideal: IdealTime::of_calibration(&calibrated),
-                calibrated,
-            }
-        }
-    };
-    let context = context::before(rig, &probe, experiment, &known.calibrated);
-    drop(probe);
+    let (mut known, context) = calibrated(rig, &mut client, experiment, known, say)?;
     let server = rig.placement().server.clone();
     let _background = BackgroundLoad::start(experiment, &server)?;
     let send = |rate_per_s| BlockLoad {
@@ -233,6 +218,33 @@ fn on_rig(
         each(round(&mut bench, experiment, conditions, of_round)?);
     }
     Ok(known)
+}
+
+/// What a calibration says of the server, unless that is known, and the context of its recordings. The probe that
+/// this takes is gone afterwards: each block has its own.
+fn calibrated(
+    rig: &mut Rig,
+    client: &mut LoadClient,
+    experiment: &Experiment,
+    known: Option<KnownServer>,
+    say: Say,
+) -> Result<(KnownServer, RecordingContext), Failure> {
+    let mut probe = rig.load_probe(experiment)?;
+    let known = match known {
+        Some(known) => known,
+        None => {
+            say.step("calibrating");
+            let calibrated = calibrate(rig, client, &mut probe, experiment)?;
+            let rate = measure::rate_or_following(rig, experiment, &calibrated);
+            KnownServer {
+                rate_per_s: rate.first_per_s(),
+                ideal: IdealTime::of_calibration(&calibrated),
+                calibrated,
+            }
+        }
+    };
+    let context = context::before(rig, &probe, experiment, &known.calibrated);
+    Ok((known, context))
 }
 
 /// A block with the most settings that any condition has: it is disturbed least, so it shows best what a request costs.
