@@ -75,6 +75,8 @@ impl Hosts {
 
     fn clear() {
         for host in 1..=HOSTS {
+            // at once: a namespace takes its devices away some time after it is deleted
+            ip(&format!("link del tlcveth{host}"));
             ip(&format!("netns del {}", name(host)));
         }
         ip("link del tlcbridge");
