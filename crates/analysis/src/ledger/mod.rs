@@ -130,8 +130,8 @@
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
 //! their traces (`trace`). `sharing` finds which workers share a queue, and `common` has the history of such a queue.
 //! `pauses` finds when the whole server stood still, and `disturbances` joins the pieces of a delay to what happened.
-//! `queues` has the queues that the server is compared with. At T6,
-//! `account::draw_up` computes the account; it does not change the state of the server.
+//! `queues` has the queues that the server is compared with. At T6, `account::draw_up` computes the account; it does
+//! not change the state of the server.
 
 mod account;
 mod attribution;

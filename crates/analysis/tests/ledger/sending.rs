@@ -21,15 +21,20 @@ fn waited_for(found: &Found, wait: SendWait) {
     }
 }
 
+/// A request comes, wakes the worker, and is read; the worker writes its response at 20 µs.
+fn is_asked_and_writes(story: &mut Story) {
+    story.comes(0, 0, FIRST);
+    story.wakes(0, 1_100, FIRST, 0);
+    story.sleeps(0, 2_000, (0, FIRST), None);
+    story.reads(0, 3_000, FIRST);
+    story.writes(0, 20_000, FIRST);
+}
+
 /// A thread of a pool writes a response at 20 µs and goes back to its pool. The last segment leaves so much
 /// later, in this softirq on another CPU.
 fn leaves_later(left_ns: u64, vector: u8) -> Found {
     Story::of(50, 100_000_000, |story| {
-        story.comes(0, 0, FIRST);
-        story.wakes(0, 1_100, FIRST, 0);
-        story.sleeps(0, 2_000, (0, FIRST), None);
-        story.reads(0, 3_000, FIRST);
-        story.writes(0, 20_000, FIRST);
+        is_asked_and_writes(story);
         story.sleeps(0, 22_000, (FIRST, 0), Some(FUTEX));
         story.leaves(ELSEWHERE, 20_000 + left_ns, FIRST);
         let lasted = Nanos::from_micros(10);
@@ -59,11 +64,7 @@ fn a_response_that_the_device_sends_later_was_in_its_queue() {
 #[test]
 fn a_slow_reader_holds_up_a_write() {
     let found = Story::of(50, 100_000_000, |story| {
-        story.comes(0, 0, FIRST);
-        story.wakes(0, 1_100, FIRST, 0);
-        story.sleeps(0, 2_000, (0, FIRST), None);
-        story.reads(0, 3_000, FIRST);
-        story.writes(0, 20_000, FIRST);
+        is_asked_and_writes(story);
         story.sleeps(0, 25_000, (FIRST, 0), Some(SENDTO));
         story.wakes(1, 45_000_000, FIRST, 0);
         story.sleeps(0, 45_001_000, (0, FIRST), None);
