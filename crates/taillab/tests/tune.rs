@@ -94,16 +94,16 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
             2,
             "did you mean \"rt-priority\"?",
         ),
-        (&["apply", "timer-slack", "--yes"], 5, "-p PID"),
+        (&["apply", "slice", "--yes"], 5, "-p PID"),
         (
-            &["apply", "timer-slack", "-p", "4194304", "--yes"],
+            &["apply", "slice", "-p", "4194304", "--yes"],
             2,
             "there is no process",
         ),
         (&["apply", "nice", "-p", &pid], 2, "--yes"),
         (&["apply", "cpu-dma-latency", "--yes"], 2, "--hold"),
         (
-            &["apply", "housekeeping", "-C", "1000", "--yes"],
+            &["apply", "irq-affinity", "-C", "1000", "--yes"],
             2,
             "offline or does not exist",
         ),
@@ -113,9 +113,14 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
             "no mitigation",
         ),
         (
-            &["apply", "rfs", "--device", "nonesuch0", "--yes"],
+            &["apply", "busy-poll", "--device", "nonesuch0", "--yes"],
             2,
             "no network device",
+        ),
+        (
+            &["apply", "xps", "--device", "lo", "--yes"],
+            2,
+            "docs/advice.md#xps",
         ),
         (
             &["apply", "nice", "rt-priority", "-p", &pid, "--yes"],

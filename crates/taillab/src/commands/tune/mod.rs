@@ -13,7 +13,7 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
 use taillab_console::messages::{self, Messages};
 use taillab_console::print::{print_result, style};
-use taillab_host::tune::{Applied, Hold, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
+use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::tune::{Action, ApplyRow, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
@@ -113,12 +113,8 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
     if let Some(hold) = plan.holds().next()
         && !args.hold
     {
-        let instead = match hold {
-            Hold::CpuDmaLatency => ", or apply resume-latency, which stays without a process",
-            Hold::GlobalFifo => "",
-        };
         return Err(Failure::usage(format!(
-            "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
+            "{} ends with the process that holds it: add --hold to stay until Ctrl-C",
             hold.label()
         )));
     }
