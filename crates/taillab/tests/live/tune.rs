@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
 
-use crate::hardware::{Applied, Holder, Program, read, tune};
+use crate::hardware::{Applied, Holder, Program, tune};
 use crate::support::live;
 
 fn of(pid: &str) -> Option<Pid> {
