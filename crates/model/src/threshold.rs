@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::interval::share_of_events;
 use crate::objective::{Objective, ParseObjectiveError};
 use crate::quantile_ratio::compared;
 use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
@@ -310,7 +311,8 @@ impl Threshold {
                 "there was no request".to_owned(),
             );
         }
-        let (lo, hi) = wilson(failed, all);
+        let found = share_of_events(failed, all);
+        let (lo, hi) = (found.lo.unwrap_or(0.0), found.hi.unwrap_or(1.0));
         let share = |x: f64| format!("{:.3} %", 100.0 * x);
         let text = format!(
             "{failed} of {all}, {} ({} to {})",
@@ -336,17 +338,6 @@ fn interval<T>(lo: Option<T>, hi: Option<T>, write: impl Fn(T) -> String) -> Str
         (None, Some(hi)) => format!(" ({hi} or less)"),
         (None, None) => String::new(),
     }
-}
-
-/// The interval of a share by its score test, at 95 % (Wilson 1927).
-fn wilson(k: u64, n: u64) -> (f64, f64) {
-    const Z: f64 = 1.959_963_984_540_054;
-    let (n, p) = (n as f64, k as f64 / n as f64);
-    let centre = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let scale = 1.0 + Z * Z / n;
-    let lo = if k == 0 { 0.0 } else { (centre - half) / scale };
-    (lo.max(0.0), ((centre + half) / scale).min(1.0))
 }
 
 #[cfg(test)]
@@ -509,16 +500,5 @@ mod tests {
         assert_eq!(shown(Some(1), None), " (1 or more)");
         assert_eq!(shown(None, Some(2)), " (2 or less)");
         assert_eq!(shown(None, None), "");
-    }
-
-    /// The interval of 10 of 100: R's `prop.test(10, 100, correct = FALSE)`.
-    #[test]
-    fn a_share_has_the_score_interval() {
-        let (lo, hi) = wilson(10, 100);
-        assert!(
-            (lo - 0.055_229).abs() < 1e-6 && (hi - 0.174_366).abs() < 1e-6,
-            "{lo} {hi}"
-        );
-        assert_eq!(wilson(0, 100).0, 0.0);
     }
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use taillab_analysis::FEWEST_FOR_MEDIAN;
 use taillab_analysis::paired::{MIN_PAIRS, changed_first};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
@@ -23,6 +22,7 @@ use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock, cpus};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
+use taillab_model::interval::FEWEST_FOR_MEDIAN;
 use taillab_report::json;
 use taillab_testkit::causes::{
     BaseServer, BenchOptions, BenchResult, Block, CauseKind, KindResult, Measured, Pair, Setup,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
-use taillab_analysis::median;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::messages::Messages;
 use taillab_console::progress::{Phase, Progress};
@@ -16,6 +15,7 @@ use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, NoHooks, OpenFleet, PingPong,
     SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
+use taillab_model::interval::median;
 use taillab_model::load_result::Capacity;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::rate;
