@@ -46,6 +46,7 @@ pub mod threshold;
 mod time;
 mod transport;
 pub mod tune;
+pub mod wire;
 
 pub use distribution::{
     CONFIDENCE, Distribution, Lacking, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit,
