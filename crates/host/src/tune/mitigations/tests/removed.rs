@@ -1,5 +1,7 @@
 //! Journals of earlier versions, which name mitigations that there are no more.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// What an earlier version wrote when it applied `timer-slack`, `memory-daemons`, `xps` and `coalescing`.
@@ -21,9 +23,13 @@ fn what_removed_mitigations_have_changed_is_put_back() {
             "always madvise [never]\n",
         ),
         ("sys/class/net/eth0/queues/tx-0/xps_cpus", "00000055\n"),
-        ("journal/000001.jsonl", JOURNAL),
     ]);
     let (folder, roots) = tree(&machine);
+    let journals = folder.path().join("journal");
+    JournalFolder::at(&journals).ensure().unwrap();
+    let path = journals.join("000001.jsonl");
+    fs::write(&path, JOURNAL).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let tuner = tuner(&roots, folder.path());
     let status = tuner.status().unwrap();
     assert!(status[0].holds(), "{status:?}");
