@@ -17,6 +17,10 @@ ArrivalsReference = Literal["process", "schedule"]
 """What the sends of a run are compared with."""
 
 
+AssertionOutcome = Literal["pass", "fail", "undecided"]
+"""Whether a limit is held."""
+
+
 Cause = Literal[
     "stack_rx",
     "queue",
@@ -90,10 +94,6 @@ Doing = Literal[
 
 FixOutcome = Literal["kept", "reverted", "inconclusive", "unavailable"]
 """What became of a mitigation."""
-
-
-Held = Literal["pass", "fail", "undecided"]
-"""Whether a limit is held."""
 
 
 LimitedBy = Literal["server", "others", "client", "waits"]
@@ -276,7 +276,7 @@ class Assertion(Record):
 
     assertion: str
     """The limit: `p99.9<=2ms`."""
-    outcome: Held
+    outcome: AssertionOutcome
     """Whether it is held."""
     text: str
     """One line for people: the figure with its interval, or why nothing is decided."""

@@ -15,13 +15,12 @@
 //! degree of freedom less than there are blocks. If everything was recorded in slices, a block
 //! is a slice, or several: what happens within a slice is correlated.
 
-mod jackknife;
-
 use std::collections::HashMap;
 use std::ops::Range;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
 use taillab_model::histogram::cell;
+use taillab_model::interval::share_of_sums;
 use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
@@ -508,7 +507,7 @@ impl Composed {
             (part[which] as f64, all as f64)
         };
         let pairs: Vec<(f64, f64)> = of.iter().enumerate().map(pair).collect();
-        jackknife::share_of(&pairs)
+        share_of_sums(&pairs)
     }
 
     /// The bands that have requests.
@@ -561,7 +560,7 @@ fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
         parts.push(BandPart {
             cause,
             mean_excess_ns,
-            share: jackknife::share_of(&pairs),
+            share: share_of_sums(&pairs),
         });
     }
     parts.sort_by(|a, b| b.mean_excess_ns.total_cmp(&a.mean_excess_ns));

@@ -6,12 +6,12 @@
 //! ICPE 2020). The bootstrap for the interval draws pairs, not requests, so the interval holds for any
 //! correlation within a block.
 
-use taillab_model::{Nanos, student_975};
+use taillab_model::Nanos;
+pub use taillab_model::interval::Estimate as PairedEstimate;
+use taillab_model::interval::{median, student_975};
 use taillab_queueing::random::lanes::{GOLDEN, mix};
 
 use crate::exchange::{WAYS, Ways, signs};
-pub use crate::median::Estimate as PairedEstimate;
-use crate::median::median;
 use crate::replay::BlockHistogram;
 
 /// Draws of the bootstrap.

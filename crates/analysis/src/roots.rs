@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{BurstRoot, Cause, Share};
+use taillab_model::explanation::{BurstRoot, Cause};
+use taillab_model::interval::share_of_events;
 
 use crate::ledger::{Entry, GroupKey, Label, Labels};
 
@@ -132,25 +133,6 @@ impl Roots {
             longest_ns: Nanos::new(root.longest_ns),
         };
         (bursts, rooted.into_iter().map(root).collect())
-    }
-}
-
-/// `k` of `n` events, with the interval of Wilson (1927): another measurement of the same length would have
-/// other events.
-fn share_of_events(k: u64, n: u64) -> Share {
-    const Z: f64 = 1.96;
-    let (k, n) = (k as f64, n as f64);
-    if n == 0.0 {
-        return Share::default();
-    }
-    let value = k / n;
-    let middle = (value + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-    let spread = (value * (1.0 - value) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let half = Z * spread / (1.0 + Z * Z / n);
-    Share {
-        value,
-        lo: Some((middle - half).max(0.0)),
-        hi: Some((middle + half).min(1.0)),
     }
 }
 

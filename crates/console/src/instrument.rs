@@ -13,8 +13,8 @@ pub struct Instrument {
     pub name: &'static str,
     /// Adds its help and its arguments to the command of this name.
     pub arguments: fn(Command) -> Command,
-    /// Runs it with the arguments that were given.
-    pub run: fn(&ArgMatches) -> Result<Exit, Failure>,
+    /// Runs it with the arguments that were given. The second argument is all instruments that are built in.
+    pub run: fn(&ArgMatches, &[Self]) -> Result<Exit, Failure>,
     /// The paper that it reproduces as a whole, for `taillab reproduce`.
     pub paper: Option<Paper>,
     /// What it prints with `--json`.

@@ -5,7 +5,7 @@
 
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 pub mod args;
@@ -14,9 +14,9 @@ pub mod exit;
 pub mod fail;
 pub mod help;
 pub mod instrument;
+pub mod messages;
 pub mod print;
 pub mod progress;
 pub mod rendered;
 pub mod rights;
 pub mod rundir;
-pub mod say;

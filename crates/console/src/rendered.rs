@@ -3,7 +3,7 @@
 use taillab_report::chart::Chart;
 
 use crate::args::Output;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::Failure;
 use crate::print::print_saved;
 use crate::rundir::RunDir;
 
@@ -48,9 +48,7 @@ impl Rendered {
     }
 }
 
-/// Writes `name.svg` and `name.png`.
+/// Writes `name.svg`.
 pub fn save_figure(dir: &mut RunDir, name: &str, figure: &Chart) -> Result<(), Failure> {
-    dir.put(&format!("{name}.svg"), &figure.svg())?;
-    let png = figure.png().or_exit(Exit::Failed)?;
-    dir.put(&format!("{name}.png"), &png)
+    dir.put(&format!("{name}.svg"), &figure.svg())
 }

@@ -7,12 +7,12 @@ use taillab_host::{Invoker, JournalFolder, Roots, run_unprivileged};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::say::Say;
+use crate::messages::Messages;
 
 /// Cleans up after commands that were killed, puts back the settings that they held, and says so.
-pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
+pub fn recover(roots: &Roots, messages: Messages) -> Result<(), Failure> {
     for recovered in JournalFolder::of_this_user().recover(roots).map_err(host)? {
-        say.note(&recovered);
+        messages.note(&recovered);
     }
     // a user without a home has no journal of changes
     let tuner = Tuner::of_this_user().ok().filter(Tuner::may_look);
@@ -22,10 +22,10 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     for reverted in tuner.revert(Which::Abandoned, &mut |_| {}).map_err(host)? {
         let what = reverted.mitigations.join(", ");
         match reverted.is_done {
-            true => say.note(&format_args!(
+            true => messages.note(&format_args!(
                 "put back what a command that was killed had changed ({what})"
             )),
-            false => say.note(&format_args!(
+            false => messages.note(&format_args!(
                 "could not put back everything that a command that was killed had changed ({what}): see \
                  `taillab tune status`"
             )),

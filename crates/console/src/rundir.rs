@@ -11,7 +11,7 @@ use taillab_report::utc;
 
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::say;
+use crate::messages;
 
 /// The name of the recording in a result's directory.
 pub const RECORDING: &str = "capture.tlc";
@@ -264,7 +264,7 @@ pub fn with_files(
 ) -> Result<Exit, Failure> {
     match (ended, written) {
         (Err(failure), Err(of_file)) => {
-            say::line(&of_file);
+            messages::line(&of_file);
             Err(failure)
         }
         (ended, written) => written.and(ended),

@@ -133,6 +133,7 @@ const fn tune_kind(error: &TuneError) -> ErrorKind {
             unsupported: true, ..
         } => ErrorKind::Unsupported,
         TuneError::Unknown { .. }
+        | TuneError::ByHand(_)
         | TuneError::Scope(_)
         | TuneError::Harmful(_)
         | TuneError::NoApply(_)

@@ -19,7 +19,6 @@ pub mod doctor;
 pub mod environment;
 mod error;
 mod ethtool;
-mod global_fifo;
 mod hazard;
 pub mod interrupt;
 mod invoker;

@@ -202,7 +202,8 @@ causes! {
         label: "blocked in a page fault",
         blame: "page faults waiting for storage",
         absence: "page faults waiting for storage, nor the work they cause",
-        advice: SERVER,
+        advice: "Keep the server's memory in place (docs/advice.md#memory-lock), or touch it before \
+                 requests come.",
     }
     /// The worker slept on storage or on another file.
     BlockedIo: Server {
@@ -272,7 +273,7 @@ causes! {
         blame: "the server's CPU, on which all work took longer at times, though nothing else ran",
         absence: "slow times of the server's CPU",
         advice: "No setting of a guest changes it: use a host with dedicated CPUs. On a machine of \
-                 your own, look at frequency, heat, and what the other thread of the core does.",
+                 your own, look at frequency, heat, and what the other thread of the core does (docs/advice.md#smt).",
     }
     /// TCP had to send again.
     Retransmit: Kernel {
@@ -280,7 +281,8 @@ causes! {
         label: "retransmission",
         blame: "segments that TCP had to retransmit",
         absence: "lost and retransmitted requests",
-        advice: "Look for lost packets: nstat TcpRetransSegs, ethtool -S.",
+        advice: "Look for lost packets: nstat TcpRetransSegs, ethtool -S. Where the server drops them, \
+                 docs/advice.md#tcp-loss gives it more room.",
     }
     /// The hypervisor took the CPU, by its own account or by a stall that others saw.
     Hypervisor: Outside {

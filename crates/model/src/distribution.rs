@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
+use crate::interval::NORMAL_975;
 
 /// The quantiles that every reported distribution carries, in this order.
 pub const REPORTED_QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
@@ -237,7 +238,7 @@ pub fn quantile_ranks(n: u64, q: f64, inflation: f64) -> Option<QuantileRanks> {
     if n == 0 {
         return None;
     }
-    const Z: f64 = 1.959_963_984_540_054; // the normal's 97.5 % point
+    const Z: f64 = NORMAL_975;
     let count = n as f64;
     let effective = count / inflation.max(1.0);
     let above = effective * (1.0 - q);

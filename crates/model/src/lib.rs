@@ -26,6 +26,7 @@ pub mod explanation;
 pub mod fix;
 pub mod histogram;
 mod ideal;
+pub mod interval;
 pub mod load_result;
 mod middle_stamps;
 pub mod mitigation;
@@ -39,13 +40,13 @@ pub mod rtt;
 mod send_wait;
 mod share;
 mod stopped;
-mod student;
 pub mod summary;
 pub mod text;
 pub mod threshold;
 mod time;
 mod transport;
 pub mod tune;
+pub mod wire;
 
 pub use distribution::{
     CONFIDENCE, Distribution, Lacking, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit,
@@ -61,6 +62,5 @@ pub use recording::{
     RecordingReader, RecordingWriter, ThreadName, UpstreamServer,
 };
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
-pub use student::student_975;
 pub use time::{Monotonic, Nanos, ParseNanosError};
 pub use transport::{ParseTransportError, Transport};

@@ -1,9 +1,8 @@
 //! All mitigations: what each is, which causes it treats and what it costs.
 //!
-//! They come from *Tales of the Tail*, section 4, and from the tuning guides of Linux.
-//! `analysis::predict` says what each would achieve, `host::tune` makes the change; both refer to
-//! the rows here. How to add one:
-//! `crates/host/src/tune/mitigations/README.md`.
+//! Each is in *Tales of the Tail*, section 4, or a measurement of ours shows that it can win. What else may help
+//! is advice: `docs/advice.md`. `analysis::predict` says what each would achieve, `host::tune` makes the change;
+//! both refer to the rows here. How to add one: `crates/host/src/tune/mitigations/README.md`.
 
 use crate::cause::Cause;
 
@@ -66,14 +65,6 @@ mitigations! {
         "the server's CPUs for the server alone (isolated cpuset)",
         treats [Background],
         costs "everything else loses these CPUs";
-    HOUSEKEEPING = "housekeeping",
-        "the kernel's unbound work and its watchdogs on other CPUs",
-        treats [Background],
-        costs "little: other CPUs do that work";
-    MEMORY_DAEMONS = "memory-daemons",
-        "no transparent huge pages, compaction and memory monitoring in the background",
-        treats [Background, BlockedFault],
-        costs "more TLB misses in large heaps";
     IRQ_AFFINITY = "irq-affinity",
         "device interrupts on other CPUs",
         treats [Irq],
@@ -86,14 +77,6 @@ mitigations! {
         "one of the server's CPUs for interrupts and softirqs only",
         treats [Softirq, Irq],
         costs "the server has one CPU fewer";
-    THREADED_NAPI = "threaded-napi",
-        "receive work in a separate thread on another CPU (threaded NAPI)",
-        treats [Softirq],
-        costs "another CPU spends that time, and each batch of packets a wake-up";
-    COALESCING = "coalescing",
-        "fewer interrupts for more packets (ethtool -C)",
-        treats [Irq],
-        costs "each packet waits for the device's timer, which the forecast does not include";
     BUSY_POLL = "busy-poll",
         "workers that poll and do not sleep (SO_BUSY_POLL, spinning on epoll)",
         treats [Wakeup, IdleExit],
@@ -114,19 +97,10 @@ mitigations! {
         "the server's memory on the node of its CPUs (cpuset.mems), no NUMA balancing",
         treats [SlowService, BlockedFault],
         costs "one instance for each node";
-    SMT = "smt",
-        "one thread for each physical core",
-        treats [SlowService],
-        costs "half of the machine's threads";
     NOHZ_FULL = "nohz-full",
         "no timer tick on the server's CPUs (nohz_full, rcu_nocbs)",
         treats [Irq, Softirq],
         costs "a reboot, and slower system calls";
-    MEMORY_LOCK = "memory-lock",
-        "the server's memory kept in place: never reclaimed nor swapped (memory.min; or mlockall \
-         by the server itself)",
-        treats [BlockedFault],
-        costs "all of its memory is resident; others lose theirs first";
     ASYNC_IO = "async-io",
         "storage in separate threads, or data in memory",
         treats [BlockedIo],
@@ -139,10 +113,6 @@ mitigations! {
         "one queue for all workers (a shared socket or epoll, or work stealing)",
         treats [Imbalance, Order],
         costs "a change to the server; contention on the queue";
-    TCP_LOSS = "tcp-loss",
-        "no lost segments: room for more on receive (netdev_max_backlog, tcp_rmem), paced senders",
-        treats [Retransmit],
-        costs "memory";
     NICE = "nice",
         "the server's threads at niceness -20",
         treats [Background],
@@ -152,48 +122,32 @@ mitigations! {
         "every other program on other CPUs (plain affinity)",
         treats [Background],
         costs "other programs lose these CPUs; each can move itself back";
-    RFS = "rfs",
-        "receive work on the CPU of the thread that reads (RFS)",
-        treats [Softirq, Wakeup],
-        costs "a table of flows, and an interrupt between the CPUs where a thread moves";
-    XPS = "xps",
-        "each CPU sends through its own transmit queue (XPS)",
-        treats [Softirq],
-        costs "queues fill unevenly where few CPUs send";
-    OFFLOADS = "offloads",
-        "no batches of packets on receive (GRO and LRO off)",
-        treats [Softirq],
-        costs "more packets for the stack, and so less throughput";
-    RESUME_LATENCY = "resume-latency",
-        "no deep idle states on the server's CPUs (pm_qos_resume_latency_us)",
-        treats [IdleExit],
-        costs "power";
-    ENERGY_PREFERENCE = "energy-preference",
-        "the processor prefers performance to energy (EPP)",
-        treats [SlowService],
-        costs "power";
-    BOOST = "boost",
-        "frequencies above the nominal one (boost)",
-        treats [SlowService],
-        costs "heat; on a poorly cooled machine, a frequency that varies";
-    TIMER_SLACK = "timer-slack",
-        "the server's timers fire when they are due (timer slack 1 ns)",
-        treats [Wakeup],
-        costs "more wake-ups where many timers are set";
-    TCP_LATENCY = "tcp-latency",
-        "TCP sends at once (autocorking off, no slow start after idle, little unsent data)",
-        treats [StackTx, Retransmit],
-        costs "more and smaller packets";
-    GLOBAL_FIFO = "global-fifo",
-        "one queue for all ordinary threads, first come first served (sched_ext)",
-        treats [Order],
-        costs "threads of all programs wait in one queue: whoever has the CPU keeps it for up to \
-               20 ms, whatever its priority";
-    SERVER_THREADS = "server-threads",
-        "as many threads of the server as it has CPUs, by its own option",
-        treats [Order, Imbalance],
-        costs "a restart of the server";
 }
+
+/// What may help and is done by hand: the sections of `docs/advice.md`.
+pub const ADVICE: &[&str] = &[
+    "housekeeping",
+    "memory-daemons",
+    "smt",
+    "nohz-full",
+    "timer-slack",
+    "global-fifo",
+    "rfs",
+    "xps",
+    "threaded-napi",
+    "coalescing",
+    "offloads",
+    "tcp-latency",
+    "tcp-loss",
+    "resume-latency",
+    "energy-preference",
+    "boost",
+    "memory-lock",
+    "server-threads",
+    "shared-queue",
+    "finer-locks",
+    "async-io",
+];
 
 #[cfg(test)]
 mod tests {
@@ -214,5 +168,11 @@ mod tests {
                 row.name
             );
         }
+    }
+    #[test]
+    fn each_advice_has_its_section() {
+        const DOCS: &str = include_str!("../../../docs/advice.md");
+        let sections = DOCS.lines().filter_map(|line| line.strip_prefix("### "));
+        assert_eq!(sections.collect::<Vec<_>>(), ADVICE);
     }
 }

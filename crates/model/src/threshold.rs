@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::interval::share_of_events;
 use crate::objective::{Objective, ParseObjectiveError};
 use crate::quantile_ratio::compared;
 use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
@@ -140,7 +141,7 @@ fn percent(share: f64) -> f64 {
 /// Whether a limit is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+pub enum AssertionOutcome {
     /// The whole interval of the figure is within the limit. With `max` and `errors<=0%`, what was
     /// measured is.
     Pass,
@@ -157,7 +158,7 @@ pub struct Assertion {
     /// The limit: `p99.9<=2ms`.
     pub assertion: String,
     /// Whether it is held.
-    pub outcome: Held,
+    pub outcome: AssertionOutcome,
     /// One line for people: the figure with its interval, or why nothing is decided.
     pub text: String,
 }
@@ -197,14 +198,14 @@ impl Threshold {
         let said = |held, text: &str| (held, text.to_owned());
         let is_of_errors = matches!(self.bound, Bound::Errors(_));
         let (outcome, text) = match figures.standing {
-            Standing::Invalid => said(Held::Undecided, "the result is invalid"),
+            Standing::Invalid => said(AssertionOutcome::Undecided, "the result is invalid"),
             Standing::Overloaded if !is_of_errors => {
                 let (_, text) = self.judge(figures);
                 let why = "but the server did not keep up with the load: see the verdict";
-                (Held::Fail, format!("{text}, {why}"))
+                (AssertionOutcome::Fail, format!("{text}, {why}"))
             }
             Standing::GeneratorLimited if !is_of_errors => said(
-                Held::Undecided,
+                AssertionOutcome::Undecided,
                 "not known at this load: the generator was the limit, see the verdict",
             ),
             _ => self.judge(figures),
@@ -216,7 +217,7 @@ impl Threshold {
         }
     }
 
-    fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
+    fn judge(&self, figures: &Figures<'_>) -> (AssertionOutcome, String) {
         match &self.bound {
             Bound::Quantile(objective) => self.quantile(figures, objective),
             Bound::Ratio { q, most } => self.ratio(figures, *q, *most),
@@ -234,39 +235,49 @@ impl Threshold {
     }
 
     /// Whether an interval lies within a limit.
-    fn held<T: PartialOrd + Copy>(&self, lo: Option<T>, hi: Option<T>, limit: T) -> Held {
+    fn held<T: PartialOrd + Copy>(
+        &self,
+        lo: Option<T>,
+        hi: Option<T>,
+        limit: T,
+    ) -> AssertionOutcome {
         match (lo, hi) {
-            (_, Some(hi)) if !self.is_beyond(hi, limit) => Held::Pass,
-            (Some(lo), _) if self.is_beyond(lo, limit) => Held::Fail,
-            _ => Held::Undecided,
+            (_, Some(hi)) if !self.is_beyond(hi, limit) => AssertionOutcome::Pass,
+            (Some(lo), _) if self.is_beyond(lo, limit) => AssertionOutcome::Fail,
+            _ => AssertionOutcome::Undecided,
         }
     }
 
     /// Requests without an answer took longer than all others, so the longest answer is a lower bound.
-    fn longest(&self, figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
+    fn longest(&self, figures: &Figures<'_>, limit: Nanos) -> (AssertionOutcome, String) {
         let (latency, name) = (figures.latency, figures.latency_name);
         let is_open = latency.unanswered > 0;
         match latency.max {
             Some(max) if self.is_beyond(max, limit) && is_open => {
-                (Held::Fail, format!("{name} {max} or more"))
+                (AssertionOutcome::Fail, format!("{name} {max} or more"))
             }
-            Some(max) if self.is_beyond(max, limit) => (Held::Fail, format!("{name} {max}")),
+            Some(max) if self.is_beyond(max, limit) => {
+                (AssertionOutcome::Fail, format!("{name} {max}"))
+            }
             _ if is_open => {
                 let text =
                     format!("the longest {name} is not known: some requests were not answered");
-                (Held::Undecided, text)
+                (AssertionOutcome::Undecided, text)
             }
-            Some(max) => (Held::Pass, format!("{name} {max}")),
-            None => (Held::Undecided, "there was no request".to_owned()),
+            Some(max) => (AssertionOutcome::Pass, format!("{name} {max}")),
+            None => (
+                AssertionOutcome::Undecided,
+                "there was no request".to_owned(),
+            ),
         }
     }
 
-    fn quantile(&self, figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
+    fn quantile(&self, figures: &Figures<'_>, objective: &Objective) -> (AssertionOutcome, String) {
         let limit = objective.limit_ns;
         let found = figures.latency.at(objective.q);
         let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
             let text = "this percentile is not known: see the verdict";
-            return (Held::Undecided, text.to_owned());
+            return (AssertionOutcome::Undecided, text.to_owned());
         };
         let interval = interval(found.lo, found.hi, |end| end.to_string());
         let outcome = self.held(found.lo, found.hi, limit);
@@ -276,16 +287,16 @@ impl Threshold {
         )
     }
 
-    fn ratio(&self, figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
+    fn ratio(&self, figures: &Figures<'_>, q: f64, most: f64) -> (AssertionOutcome, String) {
         let Some(before) = figures.before else {
             let text = "there is nothing to compare with: such a limit needs `taillab compare`";
-            return (Held::Undecided, text.to_owned());
+            return (AssertionOutcome::Undecided, text.to_owned());
         };
         let all = compared(before, figures.latency);
         let found = all.iter().find(|at| at.before.q == q);
         let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
             let text = "this percentile is not known in one of the results: see its verdict";
-            return (Held::Undecided, text.to_owned());
+            return (AssertionOutcome::Undecided, text.to_owned());
         };
         let share = |x: f64| format!("{:.0} %", 100.0 * x);
         let interval = interval(at.lo, at.hi, share);
@@ -293,11 +304,15 @@ impl Threshold {
         (self.held(at.lo, at.hi, most), text)
     }
 
-    fn errors(&self, (failed, all): (u64, u64), limit: f64) -> (Held, String) {
+    fn errors(&self, (failed, all): (u64, u64), limit: f64) -> (AssertionOutcome, String) {
         if all == 0 {
-            return (Held::Undecided, "there was no request".to_owned());
+            return (
+                AssertionOutcome::Undecided,
+                "there was no request".to_owned(),
+            );
         }
-        let (lo, hi) = wilson(failed, all);
+        let found = share_of_events(failed, all);
+        let (lo, hi) = (found.lo.unwrap_or(0.0), found.hi.unwrap_or(1.0));
         let share = |x: f64| format!("{:.3} %", 100.0 * x);
         let text = format!(
             "{failed} of {all}, {} ({} to {})",
@@ -309,7 +324,7 @@ impl Threshold {
             // no sample proves a share of 0, so this limit is on the measured requests
             let text =
                 format!("{text}; none of these failed, and the interval says what that proves");
-            return (Held::Pass, text);
+            return (AssertionOutcome::Pass, text);
         }
         (self.held(Some(lo), Some(hi), limit), text)
     }
@@ -323,17 +338,6 @@ fn interval<T>(lo: Option<T>, hi: Option<T>, write: impl Fn(T) -> String) -> Str
         (None, Some(hi)) => format!(" ({hi} or less)"),
         (None, None) => String::new(),
     }
-}
-
-/// The interval of a share by its score test, at 95 % (Wilson 1927).
-fn wilson(k: u64, n: u64) -> (f64, f64) {
-    const Z: f64 = 1.959_963_984_540_054;
-    let (n, p) = (n as f64, k as f64 / n as f64);
-    let centre = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let scale = 1.0 + Z * Z / n;
-    let lo = if k == 0 { 0.0 } else { (centre - half) / scale };
-    (lo.max(0.0), ((centre + half) / scale).min(1.0))
 }
 
 #[cfg(test)]
@@ -375,7 +379,7 @@ mod tests {
         }
     }
 
-    fn outcome(text: &str, figures: &Figures<'_>) -> Held {
+    fn outcome(text: &str, figures: &Figures<'_>) -> AssertionOutcome {
         text.parse::<Threshold>().unwrap().hold(figures).outcome
     }
 
@@ -391,16 +395,16 @@ mod tests {
             standing: Standing::Sound,
         };
         for (text, held) in [
-            ("p50<=6ms", Held::Pass),
-            ("p50<=4ms", Held::Fail),
-            ("p50<=5001us", Held::Undecided),
-            ("p99.999<=1s", Held::Undecided),
-            ("max<=10ms", Held::Pass),
-            ("max<10ms", Held::Fail),
-            ("max<=9ms", Held::Fail),
-            ("errors<1%", Held::Pass),
-            ("errors<0.01%", Held::Fail),
-            ("errors<0.06%", Held::Undecided),
+            ("p50<=6ms", AssertionOutcome::Pass),
+            ("p50<=4ms", AssertionOutcome::Fail),
+            ("p50<=5001us", AssertionOutcome::Undecided),
+            ("p99.999<=1s", AssertionOutcome::Undecided),
+            ("max<=10ms", AssertionOutcome::Pass),
+            ("max<10ms", AssertionOutcome::Fail),
+            ("max<=9ms", AssertionOutcome::Fail),
+            ("errors<1%", AssertionOutcome::Pass),
+            ("errors<0.01%", AssertionOutcome::Fail),
+            ("errors<0.06%", AssertionOutcome::Undecided),
         ] {
             assert_eq!(outcome(text, &figures), held, "{text}");
             let at = |standing| {
@@ -410,12 +414,16 @@ mod tests {
                 };
                 outcome(text, &figures)
             };
-            assert_eq!(at(Standing::Invalid), Held::Undecided, "{text}");
+            assert_eq!(at(Standing::Invalid), AssertionOutcome::Undecided, "{text}");
             let is_of_errors = text.starts_with("errors");
             let of_latency = |other| if is_of_errors { held } else { other };
-            assert_eq!(at(Standing::Overloaded), of_latency(Held::Fail), "{text}");
+            assert_eq!(
+                at(Standing::Overloaded),
+                of_latency(AssertionOutcome::Fail),
+                "{text}"
+            );
             let limited = at(Standing::GeneratorLimited);
-            assert_eq!(limited, of_latency(Held::Undecided), "{text}");
+            assert_eq!(limited, of_latency(AssertionOutcome::Undecided), "{text}");
         }
     }
 
@@ -434,9 +442,9 @@ mod tests {
             "errors<=0%".parse::<Threshold>().unwrap().hold(&figures)
         };
         let none = held(0);
-        assert_eq!(none.outcome, Held::Pass);
+        assert_eq!(none.outcome, AssertionOutcome::Pass);
         assert!(none.text.contains("(0.000 % to 0.038 %)"), "{}", none.text);
-        assert_eq!(held(1).outcome, Held::Fail);
+        assert_eq!(held(1).outcome, AssertionOutcome::Fail);
     }
 
     #[test]
@@ -451,8 +459,8 @@ mod tests {
             errors: (1, 1_001),
             standing: Standing::Sound,
         };
-        assert_eq!(outcome("max<=2ms", &figures), Held::Undecided);
-        assert_eq!(outcome("max<=999us", &figures), Held::Fail);
+        assert_eq!(outcome("max<=2ms", &figures), AssertionOutcome::Undecided);
+        assert_eq!(outcome("max<=999us", &figures), AssertionOutcome::Fail);
     }
 
     #[test]
@@ -471,14 +479,17 @@ mod tests {
             errors: (0, 10_000),
             standing: Standing::Sound,
         };
-        assert_eq!(outcome("p99<=160%", &figures), Held::Pass);
-        assert_eq!(outcome("p99<=110%", &figures), Held::Fail);
-        assert_eq!(outcome("p99.999<=160%", &figures), Held::Undecided);
+        assert_eq!(outcome("p99<=160%", &figures), AssertionOutcome::Pass);
+        assert_eq!(outcome("p99<=110%", &figures), AssertionOutcome::Fail);
+        assert_eq!(
+            outcome("p99.999<=160%", &figures),
+            AssertionOutcome::Undecided
+        );
         let alone = Figures {
             before: None,
             ..figures
         };
-        assert_eq!(outcome("p99<=160%", &alone), Held::Undecided);
+        assert_eq!(outcome("p99<=160%", &alone), AssertionOutcome::Undecided);
     }
 
     /// An interval that is open at one end can decide, too.
@@ -489,16 +500,5 @@ mod tests {
         assert_eq!(shown(Some(1), None), " (1 or more)");
         assert_eq!(shown(None, Some(2)), " (2 or less)");
         assert_eq!(shown(None, None), "");
-    }
-
-    /// The interval of 10 of 100: R's `prop.test(10, 100, correct = FALSE)`.
-    #[test]
-    fn a_share_has_the_score_interval() {
-        let (lo, hi) = wilson(10, 100);
-        assert!(
-            (lo - 0.055_229).abs() < 1e-6 && (hi - 0.174_366).abs() < 1e-6,
-            "{lo} {hi}"
-        );
-        assert_eq!(wilson(0, 100).0, 0.0);
     }
 }

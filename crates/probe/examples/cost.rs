@@ -17,9 +17,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
-use taillab_analysis::median;
 use taillab_analysis::paired::changed_first;
 use taillab_model::MiddleStamps;
+use taillab_model::interval::median;
 use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use testbed::Testbed;
 use testbed::streams::StreamBed;

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(file("json"), json::of(document.report)?)?;
         fs::write(file("html"), html::render_load(document))?;
         if let Some(chart) = chart(document) {
-            fs::write(file("png"), chart.png()?)?;
+            fs::write(file("svg"), chart.svg())?;
         }
     }
     taillab_report::load::write_parquet(

@@ -2,7 +2,7 @@
 //! that was to be held.
 
 use taillab_model::summary::Report;
-use taillab_model::threshold::Held;
+use taillab_model::threshold::AssertionOutcome;
 
 use crate::markup::{Esc, Markup, put};
 use crate::server::verdict_word;
@@ -13,8 +13,8 @@ pub fn junit<Server>(report: &Report<Server>) -> Vec<u8> {
     let assertions = &report.assertions;
     let count = |held| assertions.iter().filter(|of| of.outcome == held).count();
     let invalid = usize::from(!report.verdict.valid);
-    let (tests, failures) = (1 + assertions.len(), count(Held::Fail));
-    let errors = count(Held::Undecided) + invalid;
+    let (tests, failures) = (1 + assertions.len(), count(AssertionOutcome::Fail));
+    let errors = count(AssertionOutcome::Undecided) + invalid;
     let seconds = report.duration_ns.as_secs_f64();
     let name = format!("taillab {} {}", report.command, report.target);
     let (name, class) = (Esc(&name), format!("taillab.{}", Esc(&report.command)));
@@ -43,9 +43,9 @@ pub fn junit<Server>(report: &Report<Server>) -> Vec<u8> {
     case("the result can be believed", wrong, &word);
     for of in assertions {
         let wrong = match of.outcome {
-            Held::Pass => None,
-            Held::Fail => Some(("failure", of.text.as_str())),
-            Held::Undecided => Some(("error", of.text.as_str())),
+            AssertionOutcome::Pass => None,
+            AssertionOutcome::Fail => Some(("failure", of.text.as_str())),
+            AssertionOutcome::Undecided => Some(("error", of.text.as_str())),
         };
         case(&of.assertion, wrong, &of.text);
     }

@@ -1,6 +1,7 @@
 //! The observations of a simulation: pooled counts, with intervals from independent batches.
 
-use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES, student_975};
+use taillab_model::interval::{error_of_ratio, student_975};
+use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 
 use crate::histogram::Histogram;
 
@@ -93,23 +94,12 @@ impl Sample {
     /// The sum of this over all batches ÷ the number of observations, with the usual error of a ratio;
     /// `None` for an empty sample.
     pub fn ratio(&self, numerator: impl Fn(&Histogram) -> f64) -> Option<Estimate> {
-        let b = self.batches.len() as f64;
-        let n = self.pooled.count() as f64;
-        if n == 0.0 {
-            return None;
-        }
         let parts: Vec<(f64, f64)> = self
             .batches
             .iter()
             .map(|batch| (numerator(batch), batch.count() as f64))
             .collect();
-        let value = parts.iter().map(|p| p.0).sum::<f64>() / n;
-        let spread: f64 = parts.iter().map(|(x, m)| (x - value * m).powi(2)).sum();
-        let standard_error = if b > 1.0 {
-            (b / (b - 1.0) * spread).sqrt() / n
-        } else {
-            f64::INFINITY
-        };
+        let (value, standard_error) = error_of_ratio(&parts)?;
         Some(Estimate {
             value,
             standard_error,

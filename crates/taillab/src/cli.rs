@@ -92,6 +92,8 @@ mod tests {
     use clap::Arg;
     use taillab_console::help::in_one_line;
 
+    use crate::instruments::INSTRUMENTS;
+
     use super::*;
 
     #[test]
@@ -190,6 +192,16 @@ mod tests {
         }
     }
 
+    /// Whether it is a command of an instrument whose folder somebody has taken out.
+    fn is_of_missing_instrument(words: &[String]) -> bool {
+        let named = |name: &str| words.iter().any(|word| word == name);
+        let missing = |name: &str| !INSTRUMENTS.iter().any(|built_in| built_in.name == name);
+        let commands = ["noise", "budget", "rtt", "sim", "reproduce"];
+        let command = words.get(1).map(String::as_str);
+        command.is_some_and(|command| commands.contains(&command) && missing(command))
+            || named("time-gone") && missing("budget")
+    }
+
     /// What the documents and the help print can be typed.
     #[test]
     fn every_printed_command_line_is_one() {
@@ -207,7 +219,8 @@ mod tests {
             let after = command.get_after_long_help().map(ToString::to_string);
             texts.push((name.to_owned(), after.unwrap_or_default()));
         });
-        for entry in fs::read_dir(root.join("crates/instruments/reproduce/figures")).unwrap() {
+        let figures = fs::read_dir(root.join("crates/instruments/reproduce/figures"));
+        for entry in figures.into_iter().flatten() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
             let commands = text
@@ -220,6 +233,9 @@ mod tests {
         for (whence, text) in texts {
             for words in printed(&text) {
                 count += 1;
+                if is_of_missing_instrument(&words) {
+                    continue;
+                }
                 let parsed = command().try_get_matches_from(&words);
                 let said = parsed.err().map(|error| error.to_string());
                 assert!(said.is_none(), "{whence}: {words:?}: {said:?}");

@@ -30,7 +30,7 @@ impl Invocation {
         });
         match paper {
             Some((paper, arguments)) => (paper.run)(arguments),
-            None => (self.instrument.run)(&self.arguments),
+            None => (self.instrument.run)(&self.arguments, INSTRUMENTS),
         }
     }
 }

@@ -6,7 +6,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod cli;

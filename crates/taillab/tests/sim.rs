@@ -297,7 +297,7 @@ fn disciplines_are_compared_on_the_same_arrivals() {
 #[test]
 fn pictures_are_whole_and_show_something() {
     let directory = TempDir::new().unwrap();
-    let [svg, png, html] = ["a.svg", "a.png", "a.html"].map(|name| path(&directory, name));
+    let [svg, html] = ["a.svg", "a.html"].map(|name| path(&directory, name));
     let output = taillab(&[
         "sim",
         "-n",
@@ -307,8 +307,6 @@ fn pictures_are_whole_and_show_something() {
         "--plot",
         &svg,
         "--plot",
-        &png,
-        "--plot",
         &html,
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -316,15 +314,6 @@ fn pictures_are_whole_and_show_something() {
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"));
     assert!(
         svg.contains("stroke-dasharray") && svg.contains(">lifo</text>") && svg.contains("99.9 %")
-    );
-    let png = fs::read(png).unwrap();
-    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
-    assert_eq!(png[png.len() - 8..][..4], *b"IEND");
-    let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
-    assert!(
-        width > 1_000 && png.len() > 20_000,
-        "{width}, {} bytes",
-        png.len()
     );
     let html = fs::read_to_string(html).unwrap();
     assert!(html.contains("<svg") && html.contains("p99.999") && !html.contains("http://example"));
@@ -371,7 +360,7 @@ fn a_sweep_is_a_table_a_figure_and_a_parquet_file() {
     let p50 = batch.column_by_name("p50_ns").unwrap();
     assert_eq!(p50.null_count(), 0);
     assert_eq!(batch.column_by_name("p99_999_ns").unwrap().null_count(), 6);
-    for name in ["sim.json", "sim.parquet", "sim.svg", "sim.png", "sim.html"] {
+    for name in ["sim.json", "sim.parquet", "sim.svg", "sim.html"] {
         assert!(
             fs::metadata(Path::new(&out).join(name)).unwrap().len() > 500,
             "{name}"
@@ -573,7 +562,7 @@ fn service_times_may_come_from_a_file() {
 
 #[test]
 fn errors_teach() {
-    let cases: [(&[&str], &[&str]); 22] = [
+    let cases: [(&[&str], &[&str]); 23] = [
         (&["-u", "1"], &["without bound", "--allow-overload"]),
         (&["-u", "80"], &["a percentage needs its sign, e.g. 80%"]),
         (&["-u", "0"], &["above 0 and at most 150%"]),
@@ -598,11 +587,9 @@ fn errors_teach() {
         ),
         (&["--service", "deterministic:0us"], &["above zero"]),
         (&["--precision", "p99"], &["p99.9=1%"]),
-        (
-            &["--plot", "figure.gif"],
-            &["FILE.svg, FILE.png or FILE.html"],
-        ),
-        (&["--plot", "/nowhere/a.png"], &["no directory /nowhere"]),
+        (&["--plot", "figure.gif"], &["FILE.svg or FILE.html"]),
+        (&["--plot", "figure.png"], &["taillab.plot.ccdf("]),
+        (&["--plot", "/nowhere/a.svg"], &["no directory /nowhere"]),
         (&["--plot", "-", "--json"], &["both want standard output"]),
         (&["--sweep", "load=1"], &["utilization=0.5..0.95:0.05"]),
         (

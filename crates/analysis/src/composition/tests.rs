@@ -7,7 +7,7 @@ use crate::ledger::Who;
 
 #[test]
 fn a_share_that_is_the_same_everywhere_is_certain() {
-    let share = jackknife::share_of(&[(1.0, 4.0); BLOCKS]);
+    let share = share_of_sums(&[(1.0, 4.0); BLOCKS]);
     assert_eq!(share.value, 0.25);
     let (lo, hi) = (share.lo.unwrap(), share.hi.unwrap());
     assert!((lo - 0.25).abs() < 1e-9 && (hi - 0.25).abs() < 1e-9);
@@ -17,16 +17,16 @@ fn a_share_that_is_the_same_everywhere_is_certain() {
 fn a_share_that_comes_in_one_block_is_not() {
     let mut pairs = [(0.0, 1.0); BLOCKS];
     pairs[7] = (40.0, 41.0);
-    let share = jackknife::share_of(&pairs);
+    let share = share_of_sums(&pairs);
     assert!(share.hi.unwrap() - share.lo.unwrap() > 0.5);
-    assert_eq!(jackknife::share_of(&[(0.0, 0.0); BLOCKS]), Share::default());
+    assert_eq!(share_of_sums(&[(0.0, 0.0); BLOCKS]), Share::default());
 }
 
 #[test]
 fn few_blocks_support_no_interval() {
     let mut pairs = [(0.0, 0.0); BLOCKS];
     pairs[3] = (1.0, 2.0);
-    let share = jackknife::share_of(&pairs);
+    let share = share_of_sums(&pairs);
     assert_eq!((share.value, share.lo, share.hi), (0.5, None, None));
 }
 

@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{BurstRoot, Culprit, Finding};
 
-use super::facts::{Facts, Whole, conclusive, list};
+use super::facts::{Facts, WholePercent, conclusive, list};
 use crate::fmt::{Count, Counted};
 
 /// The largest number of roots that are told.
@@ -14,10 +14,13 @@ pub(super) fn roots(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = facts.explanation;
     let (chief, others) = explanation.burst_roots.split_first()?;
     let share = chief.share;
-    let again = share
-        .lo
-        .zip(share.hi)
-        .map(|(lo, hi)| format!(" ({} to {} of another measurement's)", Whole(lo), Whole(hi)));
+    let again = share.lo.zip(share.hi).map(|(lo, hi)| {
+        format!(
+            " ({} to {} of another measurement's)",
+            WholePercent(lo),
+            WholePercent(hi)
+        )
+    });
     let mut told = vec![format!(
         "{} of {} of slow requests{}: {}",
         Count(chief.bursts),

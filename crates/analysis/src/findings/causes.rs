@@ -6,7 +6,7 @@ use taillab_model::explanation::{
 };
 
 use super::bursts;
-use super::facts::{Facts, NOTABLE, Whole, conclusive, inconclusive, list};
+use super::facts::{Facts, NOTABLE, WholePercent, conclusive, inconclusive, list};
 use crate::fmt::{Count, Counted, Percentile};
 
 /// The largest number of programs that a sentence names.
@@ -50,7 +50,7 @@ pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
-    let share = Whole(whole.excess_share_above_p99.value).to_string();
+    let share = WholePercent(whole.excess_share_above_p99.value).to_string();
     let of_slow = slow_requests(facts, &share).filter(|_| whole.cause == Cause::SlowService);
     let mut text = of_slow.unwrap_or_else(|| sentence(facts, whole, &share));
     let best = best(&facts.server.predictions, &[whole.cause], None);
@@ -96,8 +96,8 @@ fn slow_requests(facts: &Facts<'_>, share: &str) -> Option<String> {
 fn chance(facts: &Facts<'_>, doubtful: &[&CauseShare]) -> Option<Finding> {
     let (largest, more) = doubtful.split_first()?;
     let share = largest.excess_share_above_p99;
-    let most = Whole(share.hi.unwrap_or(share.value));
-    let share = format!("{} (0 to {most})", Whole(share.value));
+    let most = WholePercent(share.hi.unwrap_or(share.value));
+    let share = format!("{} (0 to {most})", WholePercent(share.value));
     let mut text = sentence(facts, largest, &share);
     text += "; too few bursts to be sure of it";
     if !more.is_empty() {

@@ -3,7 +3,7 @@
 use taillab_model::MiddleStamps;
 use taillab_model::explanation::{Cause, Finding, FitPoint};
 
-use super::facts::{Facts, Whole, inconclusive, list};
+use super::facts::{Facts, WholePercent, inconclusive, list};
 use crate::fmt::{Counted, Percentile};
 use crate::predict::PREDICTED_QUANTILES;
 
@@ -15,7 +15,7 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
     (share >= MAX_UNEXPLAINED).then(|| {
         let text = format!(
             "{} of the excess above p99 has no recorded cause.",
-            Whole(share)
+            WholePercent(share)
         );
         let advice = if facts.disturbances {
             "Record for longer, with a canary on the server's CPUs: it distinguishes hypervisor \
@@ -37,7 +37,7 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
             let text = format!(
                 "{} of the excess above p99 falls into times between slices: {} after the end of a \
                  slice.",
-                Whole(share),
+                WholePercent(share),
                 Counted(matching.left_late, "request left", "requests left")
             );
             let advice = "Record everything all the time (--stamps all).";
@@ -46,7 +46,7 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
         let text = format!(
             "{} of the excess above p99 falls into times when the probe was blind: {}, {} on all \
              CPUs together, {}.",
-            Whole(share),
+            WholePercent(share),
             Counted(matching.blind_windows, "window", "windows"),
             matching.blind_ns,
             Counted(matching.lost_events, "lost event", "lost events")
@@ -82,8 +82,8 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
         Percentile(worst.q),
         worst.replayed_ns,
         worst.measured_ns,
-        Whole(worst.error.abs()),
-        Whole(fit.largest_borne)
+        WholePercent(worst.error.abs()),
+        WholePercent(fit.largest_borne)
     );
     let advice = if facts.disturbances {
         "Something delays requests that the replay does not model: see the causes, and the \

@@ -88,9 +88,9 @@ impl std::fmt::Display for Tail {
 }
 
 /// `0.931` as `93 %`, `0.004` as `less than 1 %`.
-pub(super) struct Whole(pub(super) f64);
+pub(super) struct WholePercent(pub(super) f64);
 
-impl std::fmt::Display for Whole {
+impl std::fmt::Display for WholePercent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             share if share > 0.0 && share < 0.01 => f.write_str("less than 1 %"),

@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Finding;
 use taillab_model::summary::{CpuTaken, Overload};
 
-use super::facts::{Facts, Whole, conclusive, list};
+use super::facts::{Facts, WholePercent, conclusive, list};
 use crate::fmt::{Count, QueueGrowth};
 
 /// At least this share of the CPU time is a reason, and so is a cost that exceeds t by more than this share.
@@ -56,11 +56,11 @@ fn cpus(overload: &Overload) -> Option<String> {
     parts.push(("standing still".to_owned(), cpu.stalled_share));
     let parts = parts.iter().filter(|(_, share)| *share >= WORTH_NAMING);
     let parts: Vec<String> = parts
-        .map(|(who, share)| format!("{who} {}", Whole(*share)))
+        .map(|(who, share)| format!("{who} {}", WholePercent(*share)))
         .collect();
     Some(format!(
         "Its CPUs were busy {} of the time ({}).",
-        Whole(cpu.busy_share()),
+        WholePercent(cpu.busy_share()),
         parts.join(", ")
     ))
 }
@@ -118,7 +118,7 @@ fn by_the_ideal(facts: &Facts<'_>, overload: &Overload) -> Option<String> {
     grows.then(|| {
         format!(
             "The queue of an ideal server grows as well: the load is {} of what it can do.",
-            Whole(ideal.utilization)
+            WholePercent(ideal.utilization)
         )
     })
 }

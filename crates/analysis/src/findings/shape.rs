@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Cause, Finding, WorkerShare};
 
-use super::facts::{Facts, NOTABLE, Whole, conclusive};
+use super::facts::{Facts, NOTABLE, WholePercent, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural, share};
 
 /// Up to this multiple of the ideal, there is little to gain.
@@ -43,7 +43,7 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
         let mut text = format!(
             "{} ({}) {} overtaken by a later one of the same worker",
             Counted(inversions.overtaken, "request", "requests"),
-            Whole(inversions.share),
+            WholePercent(inversions.share),
             plural(inversions.overtaken, "was", "were")
         );
         text.push('.');
@@ -52,7 +52,7 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
         let advice = (is_known && !matters).then(|| {
             format!(
                 "It accounts for {} of the excess above p99: there is no need to change it.",
-                Whole(facts.share_above_p99(Cause::Order))
+                WholePercent(facts.share_above_p99(Cause::Order))
             )
         });
         conclusive(text, advice, Some(Cause::Order))
@@ -73,12 +73,12 @@ pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
              the time, {} (thread {}) {} and {}.",
             most.name,
             most.tid,
-            Whole(share(most.requests, requests)),
-            Whole(most.busy_share),
+            WholePercent(share(most.requests, requests)),
+            WholePercent(most.busy_share),
             least.name,
             least.tid,
-            Whole(share(least.requests, requests)),
-            Whole(least.busy_share)
+            WholePercent(share(least.requests, requests)),
+            WholePercent(least.busy_share)
         );
         let advice = "Spread the connections evenly, or let all workers take from one queue.";
         conclusive(text, Some(advice.to_owned()), Some(Cause::Imbalance))
@@ -88,7 +88,7 @@ pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
 pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
     let clustering = facts.explanation.clustering.as_ref()?;
     let above = Percentile(clustering.q);
-    let runs = Whole(clustering.in_runs_share);
+    let runs = WholePercent(clustering.in_runs_share);
     let in_bursts = clustering.in_runs_share >= IN_BURSTS;
     let text = if in_bursts && clustering.mean_episode_requests < MANY_IN_A_BURST {
         format!(

@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Finding};
 
 use super::causes::{best, would_be};
-use super::facts::{Facts, Whole, conclusive, list};
+use super::facts::{Facts, WholePercent, conclusive, list};
 use crate::fmt::Count;
 use crate::predict::mitigation::MITIGATIONS;
 
@@ -32,14 +32,17 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     let mut text = format!("Workers fall asleep and are woken {times} times a second");
     if let Some((each, share)) = sleeping.cpu_ns_each.zip(sleeping.cpu_share) {
         let each = nanos(each);
-        text += &format!(", {each} of CPU each ({} of their own)", Whole(share));
+        text += &format!(
+            ", {each} of CPU each ({} of their own)",
+            WholePercent(share)
+        );
     }
     text += &format!(
         ": {} of the requests find theirs asleep and wait {wait}; idle exits and wake-ups make {} ({}) of \
          p50",
-        Whole(sleeping.found_asleep_share),
+        WholePercent(sleeping.found_asleep_share),
         nanos(sleeping.at_p50_ns),
-        Whole(sleeping.share_of_p50),
+        WholePercent(sleeping.share_of_p50),
     );
     let best = best(&facts.server.predictions, &CAUSES, Some(0.5));
     if let Some((prediction, point)) = best {

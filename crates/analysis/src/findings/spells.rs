@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, CauseShare, Finding, HypervisorSpell, TakenByHypervisor};
 use taillab_model::{MiddleStamps, Nanos};
 
-use super::facts::{Facts, NOTABLE, Whole, conclusive};
+use super::facts::{Facts, NOTABLE, WholePercent, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural};
 
 /// A hypervisor that takes a smaller share of the server's CPU time is not worth a sentence.
@@ -26,7 +26,7 @@ pub(super) fn hypervisor(facts: &Facts<'_>) -> Option<Finding> {
     let text = match taken.spells.as_slice() {
         [] if lasts => format!(
             "The hypervisor took {} of the server's CPU time throughout, in {}.",
-            Whole(taken.share),
+            WholePercent(taken.share),
             Counted(taken.stalls, "stall", "stalls"),
         ),
         [] => return None,
@@ -44,7 +44,7 @@ fn of_spells(taken: &TakenByHypervisor, spells: &[HypervisorSpell]) -> String {
         let stalls = Count(spell.stalls);
         format!(
             "from {from} to {to} ({stalls} stalls, {})",
-            Whole(spell.share)
+            WholePercent(spell.share)
         )
     });
     let more = match spells.len().saturating_sub(SPELLS) {
@@ -55,7 +55,7 @@ fn of_spells(taken: &TakenByHypervisor, spells: &[HypervisorSpell]) -> String {
     format!(
         "The hypervisor took the server's CPU in {word}: {}{more}; in all {} of the time.",
         told.collect::<Vec<_>>().join(", "),
-        Whole(taken.share)
+        WholePercent(taken.share)
     )
 }
 
@@ -80,12 +80,12 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let makes = match above_p99.hi.filter(|_| above_p99.is_in_doubt()) {
         Some(hi) => format!(
             "{} (0 to {}) of the excess above p99 may come from that",
-            Whole(above_p99.value),
-            Whole(hi)
+            WholePercent(above_p99.value),
+            WholePercent(hi)
         ),
         None => format!(
             "{} of the excess above p99 comes from that",
-            Whole(above_p99.value)
+            WholePercent(above_p99.value)
         ),
     };
     let mut text = format!(

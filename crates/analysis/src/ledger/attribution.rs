@@ -4,7 +4,6 @@ use taillab_model::{Monotonic, Nanos, RecordingContext};
 
 use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
-use super::begins::Begins;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
@@ -13,6 +12,7 @@ use super::queues::{Late, Queues, Waits};
 use super::receive::{self, Receiving};
 use super::requests::OpenRequest;
 use super::server::ServerState;
+use super::service_starts::ServiceStarts;
 use super::worker::Inheritance;
 use crate::matched::{Arrival, Matched};
 use crate::resent::Resent;
@@ -34,8 +34,8 @@ pub struct Attribution {
     fixed: Fixed,
     account: Account,
     resent: Resent,
-    begins: Begins,
-    /// The result of [`Begins`] for this window's requests.
+    service_starts: ServiceStarts,
+    /// The result of [`ServiceStarts`] for this window's requests.
     free_ns: Vec<Option<u64>>,
     /// Since when the workers of this window's requests have been busy.
     busy_since_ns: Vec<u64>,
@@ -59,7 +59,7 @@ impl Attribution {
             server,
             account: Account::default(),
             resent: Resent::default(),
-            begins: Begins::default(),
+            service_starts: ServiceStarts::default(),
             free_ns: Vec::new(),
             busy_since_ns: Vec::new(),
             requests_before: 0,
@@ -90,8 +90,8 @@ impl Attribution {
         let again = timeline.retransmissions().iter();
         let again = again.map(|(at, client)| (at.nanos_since_boot(), *client));
         self.resent = again.collect();
-        self.free_ns = self.begins.of(matched);
-        self.busy_since_ns = self.begins.busy_since(matched);
+        self.free_ns = self.service_starts.of(matched);
+        self.busy_since_ns = self.service_starts.busy_since(matched);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
             self.until(t1_ns, &mut sink);

@@ -136,7 +136,6 @@
 mod account;
 mod attribution;
 mod baseline;
-mod begins;
 mod common;
 mod cpu;
 mod disturbances;
@@ -151,6 +150,7 @@ mod queues;
 mod receive;
 mod requests;
 mod server;
+mod service_starts;
 mod sharing;
 mod trace;
 mod worker;

@@ -9,7 +9,7 @@
 //! of a long run, it contains as little as a fifth. Therefore it is not used, and the narrower of the two even less.
 //! What this achieves is in the tests here, and in docs/notes/intervals.md.
 
-use taillab_model::student_975;
+use taillab_model::interval::student_975;
 
 use crate::replay::BlockHistogram;
 

@@ -151,12 +151,6 @@ pub const MITIGATIONS: &[Mitigation] = &[
     tune(mitigation::DEDICATED_CPUS)
         .effects(&[gone(Class::Movable)])
         .keeps("the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's own other threads"),
-    tune(mitigation::HOUSEKEEPING)
-        .effects(&[gone(Class::UnboundKernel)])
-        .keeps("programs, and the kernel's per-CPU threads"),
-    tune(mitigation::MEMORY_DAEMONS)
-        .effects(&[gone(Class::MemoryDaemons)])
-        .keeps("all other threads"),
     tune(mitigation::IRQ_AFFINITY)
         .effects(&[Effect::DeviceInterrupts])
         .keeps("the CPU's own timer, and interrupts from other CPUs"),
@@ -167,11 +161,6 @@ pub const MITIGATIONS: &[Mitigation] = &[
         .needs(Needs::SeveralCpus)
         .effects(&[Effect::Softirqs(&[]), Effect::DeviceInterrupts, Effect::CpuLess])
         .keeps("the CPU's own timer"),
-    tune(mitigation::THREADED_NAPI)
-        .effects(&[Effect::Softirqs(&["NET_RX"])])
-        .keeps("the timer and scheduler softirqs"),
-    tune(mitigation::COALESCING)
-        .keeps("the softirqs"),
     tune(mitigation::BUSY_POLL)
         .effects(&[Effect::Without(Cause::Wakeup), Effect::Without(Cause::IdleExit)]),
     tune(mitigation::IRQ_SUSPENSION)
@@ -182,13 +171,9 @@ pub const MITIGATIONS: &[Mitigation] = &[
     tune(mitigation::GOVERNOR),
     tune(mitigation::NUMA)
         .needs(Needs::SeveralCpus),
-    tune(mitigation::SMT),
     by_hand(mitigation::NOHZ_FULL)
         .effects(&[Effect::LocalTimer, Effect::Softirqs(&["TIMER", "SCHED", "RCU", "HRTIMER"])])
         .keeps("interrupts of devices, receive softirqs"),
-    tune(mitigation::MEMORY_LOCK)
-        .effects(&[Effect::Without(Cause::BlockedFault)])
-        .keeps("the fault of each page that is touched for the first time"),
     by_hand(mitigation::ASYNC_IO)
         .effects(&[Effect::Without(Cause::BlockedIo)])
         .keeps("the storage's own time in requests that need it"),
@@ -197,13 +182,6 @@ pub const MITIGATIONS: &[Mitigation] = &[
     by_hand(mitigation::SHARED_QUEUE)
         .needs(Needs::SeveralWorkers)
         .effects(&[Effect::SharedQueue, Effect::InOrder]),
-    tune(mitigation::TCP_LOSS)
-        .effects(&[Effect::Without(Cause::Retransmit)]),
-    tune(mitigation::GLOBAL_FIFO)
-        .needs(Needs::SeveralWorkers)
-        .effects(&[Effect::InOrder]),
-    by_hand(mitigation::SERVER_THREADS)
-        .needs(Needs::SeveralWorkers),
 ];
 
 #[cfg(test)]

@@ -15,10 +15,6 @@ pub enum Class {
     Programs,
     /// Threads that can be moved to other CPUs.
     Movable,
-    /// Threads of the kernel that belong to no CPU.
-    UnboundKernel,
-    /// Threads of the kernel for memory: huge pages, compaction, reclaim, monitoring.
-    MemoryDaemons,
 }
 
 /// Prefixes of the names of the kernel's unbound threads, with as much as distinguishes them from programs
@@ -89,8 +85,6 @@ const ABOVE_REAL_TIME: &[&str] = &[
     "idle_inject/",
 ];
 
-const MEMORY: &[&str] = &["khugepaged", "kcompactd", "kswapd", "ksmd", "kdamond"];
-
 fn begins(name: &str, with: &[&str]) -> bool {
     with.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -120,8 +114,6 @@ impl Class {
             Self::LowerThanRealTime | Self::Fair => !begins(name, ABOVE_REAL_TIME),
             Self::Programs => !is_unbound_kernel(name) && !is_per_cpu_kernel(name),
             Self::Movable => !is_per_cpu_kernel(name),
-            Self::UnboundKernel => is_unbound_kernel(name),
-            Self::MemoryDaemons => begins(name, MEMORY),
         }
     }
 }
@@ -133,22 +125,15 @@ mod tests {
     #[test]
     fn threads_are_classified_by_their_names() {
         use Class::*;
-        let kinds = [
-            LowerThanRealTime,
-            Fair,
-            Programs,
-            Movable,
-            UnboundKernel,
-            MemoryDaemons,
-        ];
+        let kinds = [LowerThanRealTime, Fair, Programs, Movable];
         let of = |name: &str| kinds.map(|kind| u8::from(kind.has(name)));
-        assert_eq!(of("dpkg"), [1, 1, 1, 1, 0, 0]);
-        assert_eq!(of("kworker/0:1"), [1, 1, 0, 0, 0, 0]);
-        assert_eq!(of("kworker/u4:2"), [1, 1, 0, 1, 1, 0]);
-        assert_eq!(of("ksoftirqd/1"), [1, 1, 0, 0, 0, 0]);
-        assert_eq!(of("migration/0"), [0, 0, 0, 0, 0, 0]);
-        assert_eq!(of("kdamond.0"), [1, 1, 0, 1, 1, 1]);
-        assert_eq!(of("khugepaged"), [1, 1, 0, 1, 1, 1]);
+        assert_eq!(of("dpkg"), [1, 1, 1, 1]);
+        assert_eq!(of("kworker/0:1"), [1, 1, 0, 0]);
+        assert_eq!(of("kworker/u4:2"), [1, 1, 0, 1]);
+        assert_eq!(of("ksoftirqd/1"), [1, 1, 0, 0]);
+        assert_eq!(of("migration/0"), [0, 0, 0, 0]);
+        assert_eq!(of("kdamond.0"), [1, 1, 0, 1]);
+        assert_eq!(of("khugepaged"), [1, 1, 0, 1]);
         for kernel in [
             "md0_raid1",
             "md127_resync",
@@ -159,7 +144,7 @@ mod tests {
             "btrfs-cleaner",
             "scsi_eh_0",
         ] {
-            assert_eq!(of(kernel), [1, 1, 0, 1, 1, 0], "{kernel}");
+            assert_eq!(of(kernel), [1, 1, 0, 1], "{kernel}");
         }
         for program in [
             "mdadm",
@@ -171,7 +156,7 @@ mod tests {
             "btrfs",
             "scsi_id",
         ] {
-            assert_eq!(of(program), [1, 1, 1, 1, 0, 0], "{program}");
+            assert_eq!(of(program), [1, 1, 1, 1], "{program}");
         }
     }
 }

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use taillab_model::explanation::{Cause, Culprit, Share};
+use taillab_model::interval::{error_of_ratio, student_975};
 use taillab_model::rtt::{
     RoundTrip, RttBand, RttDisturbance, RttEnd, RttExplanation, RttPart, RttPartMean,
 };
-use taillab_model::{ClientTimes, Event, Monotonic, Nanos, RecordingContext, Tid, student_975};
+use taillab_model::{ClientTimes, Event, Monotonic, Nanos, RecordingContext, Tid};
 
 use super::split::{Ends, Splitter};
 use crate::client::{ClientRecord, ClientRecords};
@@ -270,25 +271,21 @@ fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -
         let block = &mut blocks[at * BLOCKS / places.max(1)];
         *block = (block.0 + part, block.1 + all, block.2 + 1);
     }
-    let sum = |of: fn(&(f64, f64, u64)) -> f64| blocks.iter().map(of).sum::<f64>();
-    let (part, all) = (sum(|block| block.0), sum(|block| block.1));
-    if all <= 0.0 {
+    let full: Vec<(f64, f64)> = (blocks.iter())
+        .filter(|block| block.2 > 0)
+        .map(|block| (block.0, block.1))
+        .collect();
+    let Some((value, error)) = error_of_ratio(&full) else {
         return Share::default();
-    }
-    let value = part / all;
-    let full = blocks.iter().filter(|block| block.2 > 0).count();
-    if full < LEAST_BLOCKS {
+    };
+    if full.len() < LEAST_BLOCKS {
         return Share {
             value,
             lo: None,
             hi: None,
         };
     }
-    let squares: f64 = (blocks.iter())
-        .map(|block| (block.0 - value * block.1).powi(2))
-        .sum();
-    let m = full as f64;
-    let half = student_975(full - 1) * (m / (m - 1.0) * squares).sqrt() / all;
+    let half = student_975(full.len() - 1) * error;
     Share {
         value,
         lo: Some(value - half),

@@ -25,8 +25,9 @@
 //! finds a second request waiting. A wait within a request (for a disk, a lock, another server) takes no CPU
 //! time and is not part of t.
 
+use taillab_model::interval::half_width_of_mean;
 use taillab_model::summary::{BusyPeriods, BusyPeriodsOfCpu};
-use taillab_model::{Monotonic, Nanos, student_975};
+use taillab_model::{Monotonic, Nanos};
 
 use super::departures;
 use super::groups::{self, Group, Queued, Unpaired};
@@ -252,12 +253,6 @@ fn half_width(costs: &[Cost]) -> f64 {
         // others may have had the CPU all the time
         .filter(|t| t.is_finite())
         .collect();
-    let n = of_blocks.len() as f64;
-    let mean = of_blocks.iter().sum::<f64>() / n;
-    if of_blocks.len() < 2 {
-        return mean;
-    }
-    let squares: f64 = of_blocks.iter().map(|t| (t - mean).powi(2)).sum();
-    let standard_error = (squares / (n - 1.0) / n).sqrt();
-    student_975(of_blocks.len() - 1) * standard_error
+    let (mean, half) = half_width_of_mean(&of_blocks);
+    if half.is_finite() { half } else { mean }
 }

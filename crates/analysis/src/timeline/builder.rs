@@ -8,11 +8,11 @@ use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, Recor
 use super::codes::{pack_state, unpack_state};
 use super::cpu::CpuBuilder;
 use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, at as instant, ns};
+use super::missed_interrupts::{Inbound, PacketName};
 use super::resent::Streams;
 use super::sleep::Sleep;
 use super::stalls::{self, Silence, Stall, Stolen};
 use super::state::{Top, WorkerState};
-use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
 use super::workers::{OpenWorker, OpenWorkers};
 
@@ -302,10 +302,10 @@ impl TimelineBuilder {
         let line = self.cpus.get_mut(usize::from(cpu));
         if let Some(line) = line.and_then(Option::as_mut)
             && let Some(quiet) = line.quiet.take()
-            && let Some(from) = self.inbound.unheard(packet, cpu, &quiet)
+            && let Some(from) = self.inbound.missed_interrupt(packet, cpu, &quiet)
         {
             let to = quiet.to;
-            line.unheard.push(Stall { from, to });
+            line.missed_interrupts.push(Stall { from, to });
         }
     }
 
@@ -479,7 +479,7 @@ impl TimelineBuilder {
     pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
-        let mut unheard: Vec<(u16, Stall)> = Vec::new();
+        let mut missed_interrupts: Vec<(u16, Stall)> = Vec::new();
         let mut cpus = Vec::with_capacity(self.cpus.len());
         for (cpu, line) in self.cpus.iter_mut().enumerate() {
             let Some(line) = line.as_mut().filter(|l| l.changes.last_ns().is_some()) else {
@@ -487,8 +487,8 @@ impl TimelineBuilder {
             };
             let cpu = cpu as u16;
             silences.insert(cpu, line.silences.clone());
-            unheard.extend(line.unheard.iter().map(|stall| (cpu, *stall)));
-            line.unheard.retain(|stall| stall.to >= keep_from);
+            missed_interrupts.extend(line.missed_interrupts.iter().map(|stall| (cpu, *stall)));
+            line.missed_interrupts.retain(|stall| stall.to >= keep_from);
             cpus.push(CpuLine {
                 cpu,
                 changes: line.changes.part(ns(keep_from)),
@@ -502,7 +502,8 @@ impl TimelineBuilder {
             line.silences.drain(..ended.min(spare));
             line.forget_meanings();
         }
-        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &unheard) {
+        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &missed_interrupts)
+        {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
                 cpus[place].stalls = found;
             }

@@ -5,9 +5,9 @@ use taillab_model::{Monotonic, Nanos, Tid};
 use super::codes::pack_top;
 use super::column::Column;
 use super::line::{at as instant, ns};
+use super::missed_interrupts::Quiet;
 use super::stalls::{self, Silence, Stall};
 use super::state::Top;
-use super::unheard::Quiet;
 use crate::id_map::Numbered;
 use crate::spans::earlier;
 
@@ -37,7 +37,7 @@ pub(super) struct CpuBuilder {
     /// The last stretch in which nothing was recorded here, whichever thread was current.
     pub(super) quiet: Option<Quiet>,
     /// Stalls in which the CPU did not react to other CPUs.
-    pub(super) unheard: Vec<Stall>,
+    pub(super) missed_interrupts: Vec<Stall>,
     pub(super) last_stolen: Option<Monotonic>,
 }
 
@@ -86,13 +86,13 @@ impl CpuBuilder {
 
     /// The CPU was active from `from` on, so it did not stand still.
     #[inline]
-    pub(super) fn heard(&mut self, from: Monotonic) {
-        if let Some(last) = self.unheard.last_mut()
+    pub(super) fn reacted(&mut self, from: Monotonic) {
+        if let Some(last) = self.missed_interrupts.last_mut()
             && last.to > from
         {
             last.to = from;
             if from.saturating_since(last.from) < stalls::MIN_SILENCE {
-                self.unheard.pop();
+                self.missed_interrupts.pop();
             }
         }
     }
@@ -108,8 +108,12 @@ impl CpuBuilder {
             }
         }
         self.quiet.take_if(|quiet| quiet.to > from);
-        while self.unheard.last().is_some_and(|stall| stall.to > from) {
-            self.heard(from);
+        while self
+            .missed_interrupts
+            .last()
+            .is_some_and(|stall| stall.to > from)
+        {
+            self.reacted(from);
         }
     }
 
@@ -157,7 +161,7 @@ impl CpuBuilder {
         let (from_ns, to_ns) = (ns(from), ns(at));
         // it takes time to leave a power state, except state 0, which only polls
         if what != (Top::Idle { state: 0 }) {
-            self.heard(from);
+            self.reacted(from);
         }
         if self.changes.last_ns().is_none() {
             let code = self.code(0, Top::Nothing);

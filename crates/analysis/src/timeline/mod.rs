@@ -35,6 +35,7 @@ mod codes;
 mod column;
 mod cpu;
 mod line;
+mod missed_interrupts;
 mod resent;
 mod server_time;
 mod sleep;
@@ -43,7 +44,6 @@ mod state;
 mod stretches;
 #[cfg(test)]
 pub(crate) mod tests;
-mod unheard;
 mod unwatched;
 mod waits;
 mod workers;

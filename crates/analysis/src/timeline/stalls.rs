@@ -24,7 +24,7 @@
 //!   was due in the middle of it. A thread that computes does not delay a tick;
 //! - **another CPU's interrupt**: a packet that another CPU had received reached its socket only when
 //!   the silence ended, and that other CPU had received a later packet long before (see
-//!   [`super::unheard`]). This needs no current thread: an idle CPU must react too, except for one in
+//!   [`super::missed_interrupts`]). This needs no current thread: an idle CPU must react too, except for one in
 //!   a power state, which takes its time to leave it.
 //!
 //! Without evidence the time remains that of the thread. Where events were lost (in a blind window),
@@ -96,7 +96,7 @@ pub(super) fn find(
     silences: &BTreeMap<u16, Vec<Silence>>,
     canary: &[(u16, Monotonic, Monotonic)],
     stolen: &[Stolen],
-    unheard: &[(u16, Stall)],
+    missed_interrupts: &[(u16, Stall)],
 ) -> BTreeMap<u16, Vec<Stall>> {
     let mut found: BTreeMap<u16, Vec<Stall>> = BTreeMap::new();
     // what one canary missed does not overlap; what several missed may
@@ -115,7 +115,7 @@ pub(super) fn find(
         }
         late_ticks(own, stalls);
     }
-    for &(cpu, stall) in unheard {
+    for &(cpu, stall) in missed_interrupts {
         if let Some(stalls) = found.get_mut(&cpu)
             && !overlaps(stalls, stall.from, stall.to)
         {

@@ -378,17 +378,17 @@ fn a_stall_is_the_hypervisors_only_with_evidence() {
     assert!(hypervisor > 0.8 * truth as f64, "{truth} {:?}", seen.causes);
     // the CPU that took the packets in went on: then it was this one
     let mut events = plan(false).run().events;
-    let unheard = explained(&plan(false), &events).charged;
-    let hypervisor = unheard.causes[&Cause::Hypervisor] as f64;
+    let missed = explained(&plan(false), &events).charged;
+    let hypervisor = missed.causes[&Cause::Hypervisor] as f64;
     assert!(
         hypervisor > 0.7 * truth as f64,
         "{truth} {:?}",
-        unheard.causes
+        missed.causes
     );
     assert!(
         hypervisor < 1.1 * truth as f64,
         "{truth} {:?}",
-        unheard.causes
+        missed.causes
     );
     // each by a CPU of its own: nobody shows that it went on
     let came = |event: &&mut Event| matches!(event.kind, EventKind::PacketIn { .. });

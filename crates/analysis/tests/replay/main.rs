@@ -151,8 +151,18 @@ fn mitigations_are_chosen_by_culprit() {
     let removes = |change| find(&predicted, change).removes.clone();
     assert_eq!(removes("others-idle"), [Cause::Background]);
     assert_eq!(removes("rt-priority"), [Cause::Background]);
-    // it affects only a quarter of the background
-    assert_eq!(removes("housekeeping"), []);
+}
+
+#[test]
+fn a_mitigation_of_programs_does_not_treat_what_the_kernel_does() {
+    let server = Server {
+        kernel_one_in: 1,
+        ..Server::default()
+    };
+    let predicted = predicted(&server);
+    let has_forecast = |change| predicted.predictions.iter().any(|p| p.change == change);
+    assert!(!has_forecast("others-idle"));
+    assert_eq!(find(&predicted, "rt-priority").removes, [Cause::Background]);
 }
 
 #[test]

@@ -261,19 +261,19 @@ mod tests {
 
     #[test]
     fn after_a_winner_what_is_left_is_ranked_by_new_forecasts() {
-        let left = candidates(&["dedicated-cpus", "tcp-latency", "nice", "cpu-quota"]);
+        let left = candidates(&["dedicated-cpus", "numa", "nice", "cpu-quota"]);
         let blocks = blocks();
         let now = anew(left, &["rt-priority".to_owned()], &blocks);
         let all = [names(&now.worth), names(&now.dropped)].concat();
         assert!(!all.contains(&"rt-priority"), "{all:?}");
-        for name in ["dedicated-cpus", "tcp-latency", "nice", "cpu-quota"] {
+        for name in ["dedicated-cpus", "numa", "nice", "cpu-quota"] {
             let times = all.iter().filter(|other| **other == name).count();
             assert_eq!(times, 1, "{name} in {all:?}");
         }
         // this server was not throttled, so lifting a quota gains nothing
         assert!(names(&now.dropped).contains(&"cpu-quota"), "{all:?}");
         // the replay does not model it
-        assert_eq!(names(&now.worth).last(), Some(&"tcp-latency"));
+        assert_eq!(names(&now.worth).last(), Some(&"numa"));
         let last = |candidate: &Candidate| Some(candidate.predicted.last()?.ratio.value);
         let gains: Vec<f64> = now.worth.iter().filter_map(last).collect();
         assert!(!gains.is_empty() && gains.iter().all(|gain| *gain <= WORTH));

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use taillab_console::exit::Failure;
-use taillab_console::say;
+use taillab_console::messages;
 use taillab_host::Roots;
 use taillab_host::tune::{Mitigation, Plan};
 
@@ -43,7 +43,7 @@ impl Consent {
         if self == Self::Given {
             return Ok(true);
         }
-        say::ask("", &question(mitigation, plan))
+        messages::ask("", &question(mitigation, plan))
     }
 }
 

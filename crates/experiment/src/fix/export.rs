@@ -46,9 +46,7 @@ fn unit_lines(winner: &Winner) -> Option<String> {
             "CPUSchedulingPolicy=fifo\nCPUSchedulingPriority=49\nLimitRTPRIO=49\n".to_owned()
         }
         "nice" => "Nice=-20\n".to_owned(),
-        "timer-slack" => "TimerSlackNSec=1\n".to_owned(),
         "cpu-quota" => "CPUQuota=\n".to_owned(),
-        "memory-lock" => "MemorySwapMax=0\nLimitMEMLOCK=infinity\n".to_owned(),
         "dedicated-cpus" | "others-affinity" => format!("CPUAffinity={cpus}\n"),
         _ => return None,
     })
@@ -195,8 +193,8 @@ mod tests {
         let mut idle = winner("others-idle", &[]);
         idle.changes
             .push(Change::new(Setting::File(of_thread), "1", ""));
-        let boost = winner("boost", &[("/sys/devices/system/cpu/cpufreq/boost", "1")]);
-        let files = files(&[mixed, idle, boost]);
+        let interrupt = winner("irq-affinity", &[("/proc/irq/30/smp_affinity_list", "1")]);
+        let files = files(&[mixed, idle, interrupt]);
         let unit = text(&files, "taillab-fix.conf");
         assert!(unit.contains("[Service]\n# rt-priority"), "{unit}");
         assert!(unit.contains("CPUSchedulingPolicy=fifo\n"), "{unit}");
@@ -207,7 +205,7 @@ mod tests {
         );
         let script = text(&files, "taillab-fix.sh");
         assert!(script.contains("taillab tune apply others-idle -p \"$pid\" -C 2-3 --yes\n"));
-        assert!(script.contains("echo '1' > /sys/devices/system/cpu/cpufreq/boost\n"));
+        assert!(script.contains("echo '1' > /proc/irq/30/smp_affinity_list\n"));
         assert!(!script.contains("rt-priority"), "{script}");
     }
 
@@ -215,11 +213,11 @@ mod tests {
     fn the_script_holds_last_what_a_process_has_to_hold() {
         let mut held = winner("cpu-dma-latency", &[]);
         held.needs_a_holder = true;
-        let boost = winner("boost", &[("/sys/devices/system/cpu/cpufreq/boost", "1")]);
-        let script = text(&files(&[held, boost]), "taillab-fix.sh");
+        let interrupt = winner("irq-affinity", &[("/proc/irq/30/smp_affinity_list", "1")]);
+        let script = text(&files(&[held, interrupt]), "taillab-fix.sh");
         let last = "\nexec taillab tune apply cpu-dma-latency --hold --yes\n";
         assert!(script.ends_with(last), "{script}");
-        assert!(script.contains("echo '1' > /sys/devices/system/cpu/cpufreq/boost\n"));
+        assert!(script.contains("echo '1' > /proc/irq/30/smp_affinity_list\n"));
     }
 
     #[test]
@@ -236,10 +234,11 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let script = folder.join("taillab-fix.sh");
         std::os::unix::fs::symlink(&victim, &script).unwrap();
-        let boost = winner("boost", &[("/sys/devices/system/cpu/cpufreq/boost", "1")]);
-        assert_eq!(write(&folder, &[boost]).unwrap(), ["taillab-fix.sh"]);
+        let interrupt = winner("irq-affinity", &[("/proc/irq/30/smp_affinity_list", "1")]);
+        assert_eq!(write(&folder, &[interrupt]).unwrap(), ["taillab-fix.sh"]);
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
         assert!(!script.is_symlink());
-        assert!(std::fs::read_to_string(&script).unwrap().contains("boost"));
+        let text = std::fs::read_to_string(&script).unwrap();
+        assert!(text.contains("irq-affinity"), "{text}");
     }
 }

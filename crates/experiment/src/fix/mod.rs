@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use taillab_analysis::paired::MIN_PAIRS;
 use taillab_console::exit::Failure;
+use taillab_console::messages::Messages;
 use taillab_console::progress::Progress;
-use taillab_console::say::Say;
 use taillab_host::Interrupt;
 use taillab_host::tune::Mitigation;
 use taillab_load::ClosedLoop;
@@ -112,7 +112,7 @@ pub struct Setting<'a> {
     /// The flag that Ctrl-C raises.
     pub interrupt: Interrupt,
     /// How much to print.
-    pub say: Say,
+    pub messages: Messages,
 }
 
 /// The results of the trials.
@@ -138,7 +138,7 @@ pub fn on_own_server(
     experiment: &Experiment,
     rate_per_s: f64,
 ) -> Tried {
-    let progress = Progress::new(setting.say.quiet);
+    let progress = Progress::new(setting.messages.quiet);
     let rig = Rig::start(experiment, progress, setting.interrupt.clone());
     let mut rig = match rig {
         Ok(rig) => rig,
@@ -203,7 +203,7 @@ fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> 
         changes,
         service_time: setting.report.server.service_time_ns,
         seed: setting.seed,
-        shows: !setting.say.quiet,
+        shows: !setting.messages.quiet,
         ends: Instant::now() + asked.budget,
     };
     if !asked.factorial.is_empty() {
@@ -255,7 +255,12 @@ impl Tried {
     /// # Errors
     /// The failure that ended the trials, once the report has the trials before it; or a file that cannot
     /// be written.
-    pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
+    pub fn tell(
+        self,
+        report: &mut Report,
+        args: &FixArgs,
+        messages: Messages,
+    ) -> Result<(), Failure> {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
         if let Err(failure) = &self.ended {
@@ -263,13 +268,13 @@ impl Tried {
         }
         // trials that ended early may have left winners applied too
         if let Some(kept) = kept::sentence(&self.left) {
-            say.note(&kept);
+            messages.note(&kept);
         }
         self.ended?;
         let Some(folder) = &args.export else {
             return Ok(());
         };
-        say.note(&match export::write(folder, &self.winners)?.as_slice() {
+        messages.note(&match export::write(folder, &self.winners)?.as_slice() {
             [] => format!(
                 "nothing to export to {}: nothing was kept",
                 folder.display()
@@ -278,7 +283,7 @@ impl Tried {
         });
         let held = export::held(&self.winners);
         if !held.is_empty() {
-            say.note(&format_args!(
+            messages.note(&format_args!(
                 "taillab-fix.sh runs until Ctrl-C: {} ends with the process that holds it",
                 held.join(" and ")
             ));

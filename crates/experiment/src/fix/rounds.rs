@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use taillab_analysis::untouched::RecordedBlock;
 use taillab_console::exit::{Exit, Failure};
+use taillab_console::messages::Messages;
 use taillab_console::progress::Progress;
-use taillab_console::say::Say;
 use taillab_host::Interrupt;
 use taillab_host::tune::{MITIGATIONS, Mitigation};
 use taillab_load::ClosedLoop;
@@ -170,12 +170,19 @@ pub fn measure_rounds(
     (experiment, conditions): (&Experiment, &[Condition]),
     plan: &RoundsPlan,
     known: Option<KnownServer>,
-    (interrupt, say): (&Interrupt, Say),
+    (interrupt, messages): (&Interrupt, Messages),
     each: &mut dyn FnMut(Round),
 ) -> Result<KnownServer, Failure> {
-    let progress = Progress::new(say.quiet);
+    let progress = Progress::new(messages.quiet);
     let mut rig = Rig::start(experiment, progress, interrupt.clone())?;
-    let measured = on_rig(&mut rig, (experiment, conditions), plan, known, say, each);
+    let measured = on_rig(
+        &mut rig,
+        (experiment, conditions),
+        plan,
+        known,
+        messages,
+        each,
+    );
     let server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
@@ -191,13 +198,13 @@ fn on_rig(
     (experiment, conditions): (&Experiment, &[Condition]),
     plan: &RoundsPlan,
     known: Option<KnownServer>,
-    say: Say,
+    messages: Messages,
     each: &mut dyn FnMut(Round),
 ) -> Result<KnownServer, Failure> {
     rig.step_aside()?;
     let mut client = rig.connect(experiment)?;
     let is_known = known.is_some();
-    let (mut known, context) = calibrated(rig, &mut client, experiment, known, say)?;
+    let (mut known, context) = calibrated(rig, &mut client, experiment, known, messages)?;
     let server = rig.placement().server.clone();
     let _background = BackgroundLoad::start(experiment, &server)?;
     let send = |rate_per_s| BlockLoad {
@@ -227,13 +234,13 @@ fn calibrated(
     client: &mut LoadClient,
     experiment: &Experiment,
     known: Option<KnownServer>,
-    say: Say,
+    messages: Messages,
 ) -> Result<(KnownServer, RecordingContext), Failure> {
     let mut probe = rig.load_probe(experiment)?;
     let known = match known {
         Some(known) => known,
         None => {
-            say.step("calibrating");
+            messages.step("calibrating");
             let calibrated = calibrate(rig, client, &mut probe, experiment)?;
             let rate = measure::rate_or_following(rig, experiment, &calibrated);
             KnownServer {

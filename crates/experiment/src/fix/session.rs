@@ -62,7 +62,7 @@ impl<'a, 'r> Session<'a, 'r> {
         let names: Vec<&str> = (candidates.iter())
             .map(|candidate| candidate.mitigation.is.name)
             .collect();
-        self.setting.say.note(&format_args!(
+        self.setting.messages.note(&format_args!(
             "trying {} for at most {:.0} s, each for {:.0} s or more: {}",
             match names.len() {
                 0 => "no mitigation, only the control,".to_owned(),
@@ -79,7 +79,7 @@ impl<'a, 'r> Session<'a, 'r> {
         let (mut left, mut number) = (VecDeque::from(candidates), 0);
         while let Some(candidate) = left.pop_front() {
             number += 1;
-            self.setting.say.step(&format!(
+            self.setting.messages.step(&format!(
                 "trying {}: {}",
                 candidate.mitigation.is.name, candidate.mitigation.is.description
             ));
@@ -125,7 +125,7 @@ impl<'a, 'r> Session<'a, 'r> {
 
     /// Measures pairs with nothing changed; returns whether they show no gain, as they should.
     fn control(&mut self) -> Result<bool, Failure> {
-        self.setting.say.step("trying the control");
+        self.setting.messages.step("trying the control");
         let at_most = self.share().min(self.bench.takes(2 * decide::FEWEST_PAIRS));
         let trial = match self.bench.pairs(CONTROL, None, (level::ALL, at_most)) {
             Ok(trial) => trial,

@@ -23,7 +23,7 @@ use super::service_time::{IdealServer, ServiceTime};
 
 /// What is known about a measurement besides its recording.
 #[derive(Default)]
-pub struct Known {
+pub struct MeasurementFacts {
     /// The command that shows the result.
     pub command: &'static str,
     /// The recording's file, for messages.
@@ -226,14 +226,14 @@ impl<'c> Pass<'c> {
     ///
     /// # Errors
     /// When no request of the measurement was matched.
-    pub fn conclude(self, end: End, known: Known) -> Result<Analysed, Failure> {
+    pub fn conclude(self, end: End, facts: MeasurementFacts) -> Result<Analysed, Failure> {
         let context = self.context;
         let found = self.analysis.finish(end.lost).map_err(no_result)?;
         let mut server = found.server;
         self.ideal_server.describe(&mut server);
-        server.measured.server_cpu_busy_share = known.server_cpus.map(|usage| usage.busy_share);
+        server.measured.server_cpu_busy_share = facts.server_cpus.map(|usage| usage.busy_share);
         let (mut calibration, mut virtual_workers) = (None, None);
-        if let Some(before) = known.before_load {
+        if let Some(before) = facts.before_load {
             before.describe(&mut server);
             server.overhead = before.overhead;
             calibration = Some(Calibration {
@@ -242,28 +242,28 @@ impl<'c> Pass<'c> {
             });
             virtual_workers = before.virtual_workers;
         }
-        let observer = known.cost.map(|cost| cost.per_request(found.all_arrivals));
+        let observer = facts.cost.map(|cost| cost.per_request(found.all_arrivals));
         if let Some(ns) = observer.and_then(|observer| observer.program_ns_per_request) {
             server.overhead.cpu_ns_per_request = Some(ns);
         }
-        let (load, client_curve) = known.load.unzip();
+        let (load, client_curve) = facts.load.unzip();
         // a generator that was held up takes longer than its schedule
         let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
         let on_schedule = load.is_some().then(Scheduled::same_as_measured);
         let scheduled = found.scheduled.or(on_schedule);
-        let target = known.target;
+        let target = facts.target;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
-            command: known.command.to_owned(),
-            target: target.unwrap_or_else(|| named(context, known.path.as_deref())),
+            command: facts.command.to_owned(),
+            target: target.unwrap_or_else(|| named(context, facts.path.as_deref())),
             started_unix_s: context.started_unix_s,
-            partial: known.partial || end.damage.is_some(),
+            partial: facts.partial || end.damage.is_some(),
             duration_ns: duration,
             arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
             load,
             client_minus_server: found.client_minus_server,
             calibration,
-            scheduled: scheduled.map(|view| view.with_worst(known.at_worst)),
+            scheduled: scheduled.map(|view| view.with_worst(facts.at_worst)),
             server,
             observer,
             fixes: Vec::new(),
@@ -279,14 +279,14 @@ impl<'c> Pass<'c> {
         curves.extend(client_curve.map(|points| curve(Series::Client, points)));
         let recording = TraceFacts {
             observer: report.observer,
-            shares_cpus: known.shares_cpus,
+            shares_cpus: facts.shares_cpus,
             damage: end.damage.as_deref(),
             cut_off: end.cut_off,
             framed: context.framing.is_some(),
         };
         let evidence = Evidence {
             hypervisor: context.hypervisor.as_deref(),
-            conditions: &known.conditions,
+            conditions: &facts.conditions,
             virtual_workers,
             on_stream: context.transport != "udp",
             recording: report.load.is_none().then_some(recording),

@@ -8,7 +8,7 @@ use taillab_host::user_files;
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
 use taillab_model::summary::{LoadSummary, Report, Verdict};
-use taillab_model::threshold::{Assertion, Figures, Held, Standing, Threshold};
+use taillab_model::threshold::{Assertion, AssertionOutcome, Figures, Standing, Threshold};
 use taillab_report::junit::junit;
 
 /// Checks the limits of a measured server, by the sojourn of all requests: the arrivals may not have been those of
@@ -97,9 +97,9 @@ fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failur
 /// The exit code: a limit that is not met comes first, then one that is undecided.
 pub fn exit(assertions: &[Assertion]) -> Exit {
     let any = |held| assertions.iter().any(|of| of.outcome == held);
-    if any(Held::Fail) {
+    if any(AssertionOutcome::Fail) {
         Exit::Missed
-    } else if any(Held::Undecided) {
+    } else if any(AssertionOutcome::Undecided) {
         Exit::Invalid
     } else {
         Exit::Ok

@@ -8,7 +8,7 @@ use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
-use super::analyse::{Analysed, End, Known, Pass};
+use super::analyse::{Analysed, End, MeasurementFacts, Pass};
 
 /// The windows of a recording that is still being made.
 ///
@@ -61,15 +61,15 @@ impl LiveWindows {
             let mut pass =
                 Pass::begin(args, context, &window, from, streaming::EXACT, (None, None))?;
             pass.push(&Arc::new(window));
-            let known = Known {
+            let facts = MeasurementFacts {
                 command: "trace",
-                ..Known::default()
+                ..MeasurementFacts::default()
             };
             let end = End {
                 last: Some(upto),
                 ..End::default()
             };
-            pass.conclude(end, known)
+            pass.conclude(end, facts)
         };
         Some(report().map(|analysed| (analysed, sojourns)))
     }

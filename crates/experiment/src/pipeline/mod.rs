@@ -19,7 +19,7 @@ mod service_time;
 #[cfg(test)]
 mod withdrawn;
 
-pub use analyse::{Analysed, BeforeLoad, Known, RecordingCost};
+pub use analyse::{Analysed, BeforeLoad, MeasurementFacts, RecordingCost};
 pub use canary::{Canary, stalls};
 pub use client::{Client, loaded_requests, summarise_load};
 pub use cuts::{cuts, late_sends, unseen_by_client};

@@ -14,7 +14,7 @@ use taillab_console::rundir::RunDir;
 use taillab_host::{MemoryCap, Roots};
 use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
 
-use super::analyse::{Analysed, BeforeLoad, End, Known, Pass};
+use super::analyse::{Analysed, BeforeLoad, End, MeasurementFacts, Pass};
 use super::client::{Client, intended_sends};
 use super::rows::{RowFiles, Rows, WrittenRows};
 
@@ -32,13 +32,13 @@ pub enum Source<'a> {
 pub fn analyse(
     source: Source<'_>,
     args: &AnalysisArgs,
-    known: Known,
+    facts: MeasurementFacts,
     mut dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
     // without it the analysis works as well, and what it reads is bounded elsewhere too
     let _cap = MemoryCap::begin(&Roots::default()).ok();
     match source {
-        Source::File(file) => analyse_file(file, args, known, dir),
+        Source::File(file) => analyse_file(file, args, facts, dir),
         Source::Memory(recording, options, client) => {
             let context = recording.context.clone();
             let (base, lost) = (recording.base, recording.lost.total());
@@ -49,12 +49,12 @@ pub fn analyse(
                 base,
                 exact: usize::MAX,
                 client: Some(&client),
-                process: known.process,
-                before_load: known.before_load.as_ref(),
+                process: facts.process,
+                before_load: facts.before_load.as_ref(),
                 dir: dir.as_deref(),
             };
             let (pass, end) = analysis.run(reading);
-            conclude(pass?, End { lost, ..end }, known, dir.take())
+            conclude(pass?, End { lost, ..end }, facts, dir.take())
         }
     }
 }
@@ -62,10 +62,10 @@ pub fn analyse(
 fn analyse_file(
     file: File,
     args: &AnalysisArgs,
-    known: Known,
+    facts: MeasurementFacts,
     dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
-    let named = |error: &dyn std::fmt::Display| match &known.path {
+    let named = |error: &dyn std::fmt::Display| match &facts.path {
         Some(path) => Failure::failed(format!("{}: {error}", path.display())),
         None => Failure::failed(error),
     };
@@ -80,7 +80,7 @@ fn analyse_file(
         base,
         exact: streaming::EXACT,
         client: None,
-        process: known.process,
+        process: facts.process,
         before_load: None,
         dir: dir.as_deref(),
     };
@@ -101,7 +101,7 @@ fn analyse_file(
         cut_off,
         ..end
     };
-    conclude(pass?, end, known, dir)
+    conclude(pass?, end, facts, dir)
 }
 
 /// The files with a row for each request, or why they are not written.
@@ -112,10 +112,10 @@ type WrittenFiles = Option<Result<WrittenRows, Failure>>;
 fn conclude(
     (pass, rows): (Pass<'_>, WrittenFiles),
     end: End,
-    known: Known,
+    facts: MeasurementFacts,
     dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
-    let analysed = pass.conclude(end, known)?;
+    let analysed = pass.conclude(end, facts)?;
     if let (Some(rows), Some(dir)) = (rows, dir) {
         let written = rows.and_then(|rows| rows.keep(dir, &analysed.report));
         dir.note(written);

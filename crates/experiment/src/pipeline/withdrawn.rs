@@ -16,7 +16,7 @@ use taillab_report::requests::RequestRow;
 use taillab_report::terminal::Style;
 use taillab_report::{Document, html, json, perfetto, terminal};
 
-use super::analyse::{Analysed, Known};
+use super::analyse::{Analysed, MeasurementFacts};
 use super::next_steps;
 use super::recording::{Source, analyse};
 use super::rows::RowFiles;
@@ -39,12 +39,12 @@ fn culprit() -> Culprit {
 
 /// A result in which one program made the tail, with this verdict and without what that withdraws.
 fn judged(verdict: Verdict) -> Analysed {
-    let known = Known {
+    let facts = MeasurementFacts {
         command: "run",
-        ..Known::default()
+        ..MeasurementFacts::default()
     };
     let source = Source::File(File::open(RECORDING).unwrap());
-    let analysed = analyse(source, &AnalysisArgs::default(), known, None).unwrap();
+    let analysed = analyse(source, &AnalysisArgs::default(), facts, None).unwrap();
     let Analysed { mut report, curves } = analysed;
     let server = &mut report.server;
     let measured = server.measured.sojourn.quantile(0.99).unwrap();

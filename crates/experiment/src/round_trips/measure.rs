@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use taillab_analysis::rtt::summarise;
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::progress::{Phase, Progress};
-use taillab_console::say::Say;
 use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
 use taillab_load::rtt::{Peer, PeerSpec, RoundTrips, RttError, RunSpec, XdpEnds, round_trips};
 use taillab_model::Nanos;
@@ -22,7 +22,7 @@ use super::plan::{RowPlan, RttPlan};
 pub struct Measurement<'a> {
     pub(super) plan: &'a RttPlan,
     pub(super) interrupt: &'a Interrupt,
-    say: Say,
+    messages: Messages,
     pub(super) testbed: Testbed,
     pub(super) done: AtomicU64,
     /// The progress of the open loop that runs now.
@@ -41,7 +41,11 @@ pub struct Measured {
 
 impl<'a> Measurement<'a> {
     /// Makes the testbed.
-    pub fn new(plan: &'a RttPlan, interrupt: &'a Interrupt, say: Say) -> Result<Self, Failure> {
+    pub fn new(
+        plan: &'a RttPlan,
+        interrupt: &'a Interrupt,
+        messages: Messages,
+    ) -> Result<Self, Failure> {
         let testbed = match plan.link {
             Link::Veth => Testbed::veth(&TestbedSpec {
                 placement: plan.placement(),
@@ -55,7 +59,7 @@ impl<'a> Measurement<'a> {
         let new = Self {
             plan,
             interrupt,
-            say,
+            messages,
             testbed,
             done: AtomicU64::new(0),
             sending: taillab_load::Progress::new(),
@@ -80,7 +84,7 @@ impl<'a> Measurement<'a> {
             name: "round trips",
             total: self.plan.round_trips(),
         };
-        let result = Progress::new(self.say.quiet).during(
+        let result = Progress::new(self.messages.quiet).during(
             &[phase],
             || self.done.load(Relaxed) + self.sending.sent(),
             || {

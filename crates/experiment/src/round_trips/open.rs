@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
-use taillab_analysis::median;
 use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_rtt};
 use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
@@ -13,6 +12,7 @@ use taillab_load::{
     ClosedLoop, CpuUse, FleetRun, LoadRun, OpenLoop, Progress, SHORTEST_WINDOW, StopReason,
     Waiting, arrivals_verdict,
 };
+use taillab_model::interval::median;
 use taillab_model::load_result::Capacity;
 use taillab_model::rtt::{RoundTrip, RttCounts, RttOpenLoop, XdpAttachment};
 use taillab_model::summary::LoadErrors;

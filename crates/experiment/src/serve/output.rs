@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure, OrExit};
-use taillab_console::say;
+use taillab_console::messages;
 use taillab_load::Endpoint;
 use taillab_load::serve::{Architecture, Responder, Served, Spec};
 use taillab_model::text::escaped_json;
@@ -108,9 +108,9 @@ pub fn listening(spec: &Spec, server: &Responder, output: Output) -> Result<(), 
         spec.sizes.response_bytes,
     ))?;
     if !server.address().is_local() {
-        say::line(&"note: other hosts can reach this server; it answers anyone");
+        messages::line(&"note: other hosts can reach this server; it answers anyone");
     }
-    say::line(&format_args!(
+    messages::line(&format_args!(
         "hint: load it with `taillab load {target} -R 5000`; Ctrl-C stops it"
     ));
     Ok(())
@@ -133,7 +133,7 @@ pub fn stopped(spec: &Spec, served: &Served, output: Output) -> Result<(), Failu
         return Ok(());
     }
     for warning in warnings(spec, served) {
-        say::line(&format_args!("warning: {warning}"));
+        messages::line(&format_args!("warning: {warning}"));
     }
     print(&summary(spec, served))
 }

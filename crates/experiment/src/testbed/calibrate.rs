@@ -9,11 +9,11 @@
 
 use std::time::Instant;
 
-use taillab_analysis::median;
 use taillab_console::exit::Failure;
 use taillab_console::fail::probe as probe_failure;
 use taillab_console::progress::Phase;
 use taillab_model::Nanos;
+use taillab_model::interval::median;
 use taillab_model::summary::{Calibration, LimitedBy, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 

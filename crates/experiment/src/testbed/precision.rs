@@ -1,7 +1,8 @@
 //! The precision of a percentile while the measurement runs (`--precision`).
 
 use taillab_load::{FleetProgress, LiveCounts};
-use taillab_model::{Monotonic, Nanos, student_975};
+use taillab_model::interval::half_width_of_mean;
+use taillab_model::{Monotonic, Nanos};
 use taillab_simulator::simulation::Precision;
 
 /// The shortest stretch of time that is counted separately; we look about twice a second.
@@ -97,8 +98,7 @@ const QUARTERS: usize = 4;
 
 /// Half of Student's interval of the share of requests that take at least `value`, from equally long parts.
 fn half_interval(parts: &[LiveCounts], value: Nanos) -> f64 {
-    let shares = shares(parts, value);
-    student_975(shares.len() - 1) * (variance(&shares) / shares.len() as f64).sqrt()
+    half_width_of_mean(&shares(parts, value)).1
 }
 
 /// Whether the capacity drifts: tenths of the time differ by more than what neighbouring pieces explain, as

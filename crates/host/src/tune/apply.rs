@@ -1,6 +1,5 @@
 //! Makes the changes of a plan, all of them or none.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::mem::discriminant;
 
@@ -10,10 +9,8 @@ use super::error::TuneError;
 use super::journal::{self, ChangeJournal, Entry, Head};
 use super::plan::Plan;
 use super::revert::undo;
-use super::setting::{SchedulingValue, Setting, SettingError};
-use crate::global_fifo::GlobalFifo;
+use super::setting::SettingError;
 use crate::keep_awake::KeepAwake;
-use crate::process::ProcessIdentity;
 
 /// What an apply has done. Dropping this value ends its holds; the other settings stay until
 /// [`Tuner::revert`].
@@ -36,7 +33,6 @@ fn held(hold: Hold) -> Result<Box<dyn fmt::Debug + Send>, TuneError> {
     };
     Ok(match hold {
         Hold::CpuDmaLatency => Box::new(KeepAwake::hold().map_err(|error| refused(&error))?),
-        Hold::GlobalFifo => Box::new(GlobalFifo::hold().map_err(|error| refused(&error))?),
     })
 }
 
@@ -68,7 +64,6 @@ impl Tuner {
         })?;
         let changes: Vec<Change> = plan.changes().cloned().collect();
         let mut making = Making {
-            real_time: made_real_time(&changes),
             tuner: self,
             head,
             journal: None,
@@ -134,8 +129,6 @@ impl From<TuneError> for Failure {
 
 struct Making<'t, 'w, 'x> {
     tuner: &'t Tuner,
-    /// The threads that it makes real-time.
-    real_time: HashSet<ProcessIdentity>,
     head: Head,
     /// Begun with the first change that has to be made.
     journal: Option<ChangeJournal>,
@@ -176,8 +169,7 @@ impl Making<'_, '_, '_> {
                 }
                 Err(error) => return Err(Failure::Setting(error)),
             };
-            let is_so = change.setting.same(&old, &change.new)
-                || is_unneeded_slack(change, &self.real_time);
+            let is_so = change.setting.same(&old, &change.new);
             let entry = Entry {
                 number: self.entries.len() + intended.len(),
                 old,
@@ -304,65 +296,6 @@ impl Making<'_, '_, '_> {
     }
 }
 
-/// The threads that these changes make real-time.
-fn made_real_time(changes: &[Change]) -> HashSet<ProcessIdentity> {
-    let is_real_time = |change: &&Change| {
-        let value = change.new.parse::<SchedulingValue>();
-        matches!(change.setting, Setting::Scheduling(_))
-            && value.is_ok_and(|value| !value.policy.is_fair())
-    };
-    let changes = changes.iter().filter(is_real_time);
-    changes
-        .filter_map(|change| change.setting.thread())
-        .collect()
-}
-
-/// Whether it is the timer slack of a thread that becomes real-time, which has none then whatever is written: what is
-/// read back is another value, and a revert would take it for somebody else's.
-fn is_unneeded_slack(change: &Change, real_time: &HashSet<ProcessIdentity>) -> bool {
-    match &change.setting {
-        Setting::File(file) if file.is_timer_slack() => file
-            .thread
-            .is_some_and(|thread| real_time.contains(&thread)),
-        _ => false,
-    }
-}
-
 const fn is_ended(error: &SettingError) -> bool {
     matches!(error, SettingError::Ended { .. })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tune::setting::{FileSetting, Form};
-
-    #[test]
-    fn the_slack_of_a_thread_that_becomes_real_time_is_left_alone() {
-        let thread = |pid| ProcessIdentity {
-            pid,
-            start_time_ticks: 9,
-        };
-        let slack = |pid| {
-            let file = FileSetting {
-                thread: Some(thread(pid)),
-                ..FileSetting::new(format!("/proc/{pid}/timerslack_ns"), Form::Text)
-            };
-            Change::new(Setting::File(file), "1", "a test")
-        };
-        let scheduled =
-            |pid, new: &str| Change::new(Setting::scheduling(thread(pid)), new, "a test");
-        let changes = [
-            slack(7),
-            slack(8),
-            scheduled(7, "fifo priority=49"),
-            scheduled(8, "other nice=-20"),
-        ];
-        let real_time = made_real_time(&changes);
-        assert_eq!(real_time, HashSet::from([thread(7)]));
-        let unneeded: Vec<&Change> = (changes.iter())
-            .filter(|change| is_unneeded_slack(change, &real_time))
-            .collect();
-        assert_eq!(unneeded, [&slack(7)]);
-    }
 }

@@ -87,8 +87,6 @@ pub struct ChangeResult {
 pub enum Hold {
     /// `/dev/cpu_dma_latency`, open with 0 µs.
     CpuDmaLatency,
-    /// A scheduler of `sched_ext` with one queue for the machine.
-    GlobalFifo,
 }
 
 impl Hold {
@@ -96,7 +94,6 @@ impl Hold {
     pub const fn label(self) -> &'static str {
         match self {
             Self::CpuDmaLatency => "/dev/cpu_dma_latency, open with 0 µs",
-            Self::GlobalFifo => "a scheduler with one queue for the machine (sched_ext)",
         }
     }
 }

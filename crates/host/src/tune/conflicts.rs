@@ -59,15 +59,10 @@ const OWNERS: &[Owner] = &[
             "cpufreqd",
             "auto-cpufreq",
         ],
-        effect: "sets governor, energy preference and boost by itself",
+        effect: "sets the governor by itself",
         remedy: "stop it for the time being",
         is_harmful: false,
-        owns: |setting| {
-            let path = file(setting);
-            matches!(setting, Setting::Governor(_))
-                || path.contains("/cpufreq/")
-                || path.contains("/intel_pstate/")
-        },
+        owns: |setting| matches!(setting, Setting::Governor(_)),
     },
     Owner {
         names: &["kubelet"],

@@ -33,6 +33,9 @@ pub enum TuneError {
         /// A name that is much like it.
         near: Option<&'static str>,
     },
+    /// It is advice, and no mitigation that is applied.
+    #[error("{0} is done by hand: docs/advice.md#{0} has the commands, and those that undo it")]
+    ByHand(String),
     /// What it is applied to does not exist.
     #[error("{0}")]
     Scope(String),

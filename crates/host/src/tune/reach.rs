@@ -7,23 +7,20 @@ use super::change::Change;
 use super::proposal::Conflict;
 use super::scene::{Scene, Thread};
 use super::setting::{Policy, SchedulingValue, Setting};
-use crate::cpus::{CpuSet, siblings};
+use crate::cpus::CpuSet;
 
 /// Those that make the server real-time, take its limit away, or leave fewer CPUs to the others.
-const TIGHTENING: [&str; 6] = [
+const TIGHTENING: [&str; 4] = [
     mitigation::RT_PRIORITY.name,
     mitigation::RT_RUNTIME.name,
     mitigation::DEDICATED_CPUS.name,
     mitigation::OTHERS_AFFINITY.name,
-    mitigation::HOUSEKEEPING.name,
-    mitigation::SMT.name,
 ];
 
 /// Those that move everything else to the other CPUs.
-const MOVING: [&str; 3] = [
+const MOVING: [&str; 2] = [
     mitigation::DEDICATED_CPUS.name,
     mitigation::OTHERS_AFFINITY.name,
-    mitigation::HOUSEKEEPING.name,
 ];
 
 /// What the server's threads do to everything else, by where they may run once `changes` are made.
@@ -38,10 +35,7 @@ pub(super) fn of(scene: &Scene, changes: &[&Change]) -> Vec<Conflict> {
     if !plans(&TIGHTENING) {
         return Vec::new();
     }
-    let mut left = match plans(&[mitigation::SMT.name]) {
-        true => first_of_cores(scene),
-        false => scene.online.clone(),
-    };
+    let mut left = scene.online.clone();
     let moves = plans(&MOVING);
     if moves {
         left = left.difference(&scene.cpus);
@@ -81,12 +75,6 @@ pub(super) fn of(scene: &Scene, changes: &[&Change]) -> Vec<Conflict> {
         }];
     }
     Vec::new()
-}
-
-/// The CPUs that stay online without SMT: the first of each core.
-fn first_of_cores(scene: &Scene) -> CpuSet {
-    let is_first = |cpu: &u32| siblings(&scene.roots, *cpu).first() == Some(*cpu);
-    scene.online.iter().filter(is_first).collect()
 }
 
 /// The value that a plan gives a setting of this thread last.
@@ -143,7 +131,7 @@ mod tests {
     const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 \
                         3 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0";
 
-    /// A machine with four CPUs, two to a core, and a server whose threads may run on these.
+    /// A machine with four CPUs, and a server whose threads may run on these.
     struct Machine {
         _folder: tempfile::TempDir,
         scene: Scene,
@@ -158,13 +146,10 @@ mod tests {
     }
 
     fn machine(threads: &[&str], named: Option<&str>) -> Machine {
-        let core = |cpu: u32| {
-            let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-            (path, format!("{},{}\n", cpu % 2, cpu % 2 + 2))
-        };
-        let mut files: Vec<(String, String)> = (0..4).map(core).collect();
-        files.push(("sys/devices/system/cpu/online".into(), "0-3\n".into()));
-        files.push(("proc/4711/stat".into(), STAT.into()));
+        let mut files: Vec<(String, String)> = vec![
+            ("sys/devices/system/cpu/online".into(), "0-3\n".into()),
+            ("proc/4711/stat".into(), STAT.into()),
+        ];
         for (tid, cpus) in (4711..).zip(threads) {
             let task = format!("proc/4711/task/{tid}");
             files.push((format!("{task}/stat"), STAT.into()));
@@ -264,12 +249,6 @@ mod tests {
             &roaming,
             &[real_time(&roaming), alone.to_vec()].concat()
         ));
-        // without SMT two CPUs are left, and two threads can have both
-        let smt = change("smt", idle.clone(), "off");
-        assert!(starves(
-            &roaming,
-            &[real_time(&roaming), vec![smt]].concat()
-        ));
         // what leaves them their CPUs is not to blame
         let mut already = machine(&["0-3"; 4], None);
         for thread in &mut already.scene.server.as_mut().unwrap().threads {
@@ -277,7 +256,7 @@ mod tests {
         }
         assert!(!starves(
             &already,
-            &[change("timer-slack", idle.clone(), "1")]
+            &[change("busy-poll", idle.clone(), "50")]
         ));
         assert!(starves(&already, &[change("rt-runtime", idle, "-1")]));
     }

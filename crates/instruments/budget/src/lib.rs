@@ -6,7 +6,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod args;
@@ -27,7 +27,7 @@ use taillab_console::instrument::{Instrument, JsonOutput, Paper, read};
 pub const INSTRUMENT: Instrument = Instrument {
     name: "budget",
     arguments: args::BudgetArgs::augment_args,
-    run: |arguments| command::run(&read(arguments)?, "budget"),
+    run: |arguments, _| command::run(&read(arguments)?, "budget"),
     paper: Some(TIME_GONE),
     output: JsonOutput {
         description: "The output of `taillab budget --json` and `taillab reproduce time-gone --json`, and \

@@ -16,7 +16,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod args;
@@ -39,7 +39,7 @@ use taillab_console::instrument::{Instrument, JsonOutput, read};
 pub const INSTRUMENT: Instrument = Instrument {
     name: "noise",
     arguments: args::NoiseArgs::augment_args,
-    run: |arguments| command::run(read(arguments)?),
+    run: |arguments, _| command::run(read(arguments)?),
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab noise --json`, and `noise.json`.",

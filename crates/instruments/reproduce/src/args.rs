@@ -67,7 +67,7 @@ pub struct AllArgs {
     /// The seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Save the result in this new directory: the figures (SVG, PNG), the page and the JSON
+    /// Save the result in this new directory: the figures (SVG), the page and the JSON
     /// [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
@@ -86,7 +86,7 @@ fn tales_help() -> String {
 
 /// Figures of Tales of the Tail, and of slides and a thread about it.
 ///
-/// Simulates or measures every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks
+/// Simulates or measures every curve, draws the figures (in the terminal; SVG and HTML with -o), and checks
 /// what the paper says about them. It says where the paper's text disagrees with exact theory. Figures 5, 6, 7, 8, 10
 /// and headline measure servers, as taillab run does, in rounds: each configuration has a block in every round, in
 /// random order. They need root.
@@ -110,7 +110,7 @@ pub struct TalesArgs {
     pub threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub recorded: TraceFileArgs,
-    /// Save the result in this new directory: fig1.svg, fig1.png ... and tales.html [default: it
+    /// Save the result in this new directory: fig1.svg ... and tales.html [default: it
     /// is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
@@ -188,7 +188,7 @@ pub struct DeconstructingArgs {
     /// CPUs of the server [default: the first one]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub server_cpus: Option<CpuSet>,
-    /// Save the result in this new directory: the figures (SVG, PNG), the page and the JSON
+    /// Save the result in this new directory: the figures (SVG), the page and the JSON
     /// [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use taillab_analysis::median::median;
 use taillab_analysis::paired::Pairs;
 use taillab_model::Nanos;
+use taillab_model::interval::median;
 use taillab_report::figures::quantile_name;
 
 use crate::declared::Region;

@@ -6,7 +6,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod args;
@@ -29,7 +29,9 @@ use taillab_console::instrument::{Instrument, JsonOutput, read};
 pub const INSTRUMENT: Instrument = Instrument {
     name: "reproduce",
     arguments: args::ReproduceArgs::augment_args,
-    run: |arguments| command::run(read::<args::ReproduceArgs>(arguments)?.paper),
+    run: |arguments, built_in| {
+        command::run(read::<args::ReproduceArgs>(arguments)?.paper, built_in)
+    },
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab reproduce --json`: of a paper `figures` is there, of `list` `rows`.",

@@ -74,9 +74,10 @@ impl FigureList {
         for row in self.rows.iter().filter(|row| row.paper == paper) {
             let ink = match row.status {
                 RowStatus::RunsHere | RowStatus::ModelOnly => Ink::Good,
-                RowStatus::NeedsCpus | RowStatus::NeedsHardware | RowStatus::NeedsProgram => {
-                    Ink::Notable
-                }
+                RowStatus::NeedsCpus
+                | RowStatus::NeedsHardware
+                | RowStatus::NeedsProgram
+                | RowStatus::NotBuiltIn => Ink::Notable,
             };
             let cells = [
                 name(&row.figure),

@@ -6,7 +6,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod args;
@@ -30,7 +30,7 @@ use taillab_console::instrument::{Instrument, JsonOutput, read};
 pub const INSTRUMENT: Instrument = Instrument {
     name: "rtt",
     arguments: args::RttArgs::augment_args,
-    run: |arguments| command::run(read(arguments)?),
+    run: |arguments, _| command::run(read(arguments)?),
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab rtt --json`, and `result.json` of its directory.",

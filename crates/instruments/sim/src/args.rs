@@ -24,7 +24,7 @@ fn sim_help() -> String {
          taillab sim --service deterministic:50us --workers 4 --utilization 0.8 --plot -\n  \
          taillab sim --workers 4 --discipline fifo,lifo,random-request,random-worker --plot order.svg\n  \
          taillab sim --service exponential:1ms --precision p99.9=1% --exact\n  \
-         taillab sim --sweep utilization=0.5..0.95:0.05 --parquet sweep.parquet --plot sweep.png\n  \
+         taillab sim --sweep utilization=0.5..0.95:0.05 --parquet sweep.parquet --plot sweep.svg\n  \
          taillab sim --trace arrivals.csv --trace-column time_us --utilization 70%\n\n{EXIT_CODES}",
         wrapped(ArrivalProcess::NOTATION, 15),
         wrapped(Service::NOTATION, 15),
@@ -127,13 +127,13 @@ pub struct ResultArgs {
     /// Show exact results next to the simulated ones, with z-scores
     #[arg(long, conflicts_with = "trace")]
     pub exact: bool,
-    /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be repeated
+    /// Draw the result: FILE.svg or .html, or - for the terminal; may be repeated
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
     pub plot: Vec<PathBuf>,
     /// Write a table with one row for each system
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub parquet: Option<PathBuf>,
-    /// Save the result in this new directory: sim.json, sim.parquet, sim.svg, sim.png and sim.html
+    /// Save the result in this new directory: sim.json, sim.parquet, sim.svg and sim.html
     /// [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,

@@ -6,7 +6,7 @@
 )]
 #![warn(
     clippy::print_stderr,
-    reason = "it panics where stderr is closed: `say` does not"
+    reason = "it panics where stderr is closed: `console::messages` does not"
 )]
 
 mod args;
@@ -28,7 +28,7 @@ use taillab_console::instrument::{Instrument, JsonOutput, read};
 pub const INSTRUMENT: Instrument = Instrument {
     name: "sim",
     arguments: args::SimArgs::augment_args,
-    run: |arguments| command::run(read(arguments)?),
+    run: |arguments, _| command::run(read(arguments)?),
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab sim --json`, and `sim.json`. With `--exact` the keys `exact` \

@@ -8,8 +8,9 @@
 mod head;
 
 use taillab_model::Outcome;
+use taillab_model::wire::http::{VERSION, chunk_size, has_body};
 
-use super::scan::{hexadecimal, line};
+use super::scan::line;
 use super::{
     Ask, Decoded, MessageSizes, Planned, Planner, Protocol, Question, Resource, StreamProtocol,
 };
@@ -32,7 +33,7 @@ pub const PROTOCOL: Protocol = Protocol {
             workload.resource.path
         )
         .into_bytes(),
-        answer: b"HTTP/1.",
+        answer: VERSION,
     },
 };
 
@@ -199,11 +200,11 @@ fn answer(bytes: &[u8]) -> Result<(usize, Head), Decoded> {
         }
         found = head(bytes, found.end)?;
     }
-    let end = match (found.status, found.framing) {
-        (204 | 304, _) => found.end,
-        (_, Framing::Length(length)) => found.end + length,
-        (_, Framing::Chunked) => chunks(bytes, found.end)?,
-        (_, Framing::Connection) => return Err(Decoded::Malformed),
+    let end = match found.framing {
+        _ if !has_body(found.status) => found.end,
+        Framing::Length(length) => found.end + length,
+        Framing::Chunked => chunks(bytes, found.end)?,
+        Framing::Connection => return Err(Decoded::Malformed),
     };
     match bytes.len() < end {
         true => Err(Decoded::Partial { at_least: end }),
@@ -220,9 +221,7 @@ fn chunks(bytes: &[u8], mut at: usize) -> Result<usize, Decoded> {
             return Err(Decoded::Partial { at_least: shortest });
         }
         let (text, end) = line(bytes, at, MAX_CHUNK_LINE_BYTES, shortest)?;
-        let digits = text.iter().position(|b| matches!(b, b';' | b' ' | b'\t'));
-        let size = &text[..digits.unwrap_or(text.len())];
-        let size = hexadecimal(size).ok_or(Decoded::Malformed)?;
+        let size = chunk_size(text).ok_or(Decoded::Malformed)?;
         if size == 0 {
             return trailer(bytes, end);
         }

@@ -5,7 +5,7 @@
 
 use taillab_model::{Operation, Outcome};
 
-use super::scan::{decimal, line, value};
+use super::scan::{line, size, value};
 use super::store::{Limits, Messages, Store, Stored, Template};
 use super::{Ask, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
 use crate::LoadError;
@@ -104,7 +104,7 @@ impl StreamProtocol for Redis {
             ([b'-', ..], _) => whole(end, Outcome::ServerError),
             (b"+OK", Operation::Set) => whole(end, Outcome::Stored),
             (b"$-1", _) => whole(end, Outcome::Miss),
-            ([b'$', size @ ..], _) if decimal(size) == Some(self.0.workload.value_bytes) => {
+            ([b'$', digits @ ..], _) if size(digits) == Some(self.0.workload.value_bytes) => {
                 value(bytes, end + self.0.workload.value_bytes, b"\r\n")
             }
             _ => Decoded::Malformed,

@@ -1,8 +1,10 @@
-//! What the text protocols share: lines, values and numbers, all of bounded size.
+//! What the text protocols share: lines, values and sizes, all bounded. What the matcher knows too is in
+//! [`taillab_model::wire`].
 //!
 //! A decision is final: more bytes never change it.
 
 use taillab_model::Outcome;
+use taillab_model::wire::decimal;
 
 use super::Decoded;
 
@@ -50,28 +52,11 @@ pub(super) fn value(bytes: &[u8], data_end: usize, trailer: &[u8]) -> Decoded {
     }
 }
 
-/// A decimal number of one to nine digits: larger answers are not accepted.
+/// A number of bytes of one to nine digits: larger answers are not accepted.
 #[inline]
-pub(super) fn decimal(digits: &[u8]) -> Option<usize> {
-    if digits.is_empty() || digits.len() > 9 {
-        return None;
-    }
-    digits.iter().try_fold(0, |n, &d| match d {
-        b'0'..=b'9' => Some(n * 10 + usize::from(d - b'0')),
-        _ => None,
-    })
-}
-
-/// A hexadecimal number of one to eight digits.
-#[inline]
-pub(super) fn hexadecimal(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || digits.len() > 8 {
-        return None;
-    }
-    digits.iter().try_fold(0, |n, &d| {
-        let digit = char::from(d).to_digit(16)?;
-        Some(n << 4 | digit)
-    })
+pub(super) fn size(digits: &[u8]) -> Option<usize> {
+    let size = decimal(digits).filter(|_| digits.len() <= 9)?;
+    usize::try_from(size).ok()
 }
 
 /// Whether `bytes`, perhaps with more bytes to come, begin with one of `words`. Garbage is
@@ -81,15 +66,6 @@ pub(super) fn could_begin(bytes: &[u8], words: &[&[u8]]) -> bool {
         let common = bytes.len().min(word.len());
         bytes[..common] == word[..common]
     })
-}
-
-/// Splits at the first space; the rest is empty where there is none.
-#[inline]
-pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
-    match memchr::memchr(b' ', text) {
-        Some(at) => (&text[..at], &text[at + 1..]),
-        None => (text, &[]),
-    }
 }
 
 #[cfg(test)]
@@ -114,16 +90,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_bounded() {
-        assert_eq!(decimal(b"0"), Some(0));
-        assert_eq!(decimal(b"999999999"), Some(999_999_999));
-        for bad in [&b""[..], b"1000000000", b"-1", b"+1", b"1 ", b"0x1"] {
-            assert_eq!(decimal(bad), None);
-        }
-        assert_eq!(hexadecimal(b"fF"), Some(255));
-        assert_eq!(hexadecimal(b"ffffffff"), Some(u32::MAX));
-        for bad in [&b""[..], b"100000000", b"-1", b"g"] {
-            assert_eq!(hexadecimal(bad), None);
+    fn sizes_are_bounded() {
+        assert_eq!(size(b"0"), Some(0));
+        assert_eq!(size(b"999999999"), Some(999_999_999));
+        for bad in [&b""[..], b"1000000000", b"-1", b"1 "] {
+            assert_eq!(size(bad), None);
         }
     }
 }

@@ -1,103 +1,93 @@
-//! The embedded font: outlines for the PNG, widths for the layout.
+//! How wide letters are, for the layout: the reader's font is not known, and this one is the first that an SVG asks for.
 
-use std::sync::LazyLock;
+/// Units of a font size.
+const EM: f64 = 2_048.0;
 
-use ttf_parser::{Face, GlyphId, OutlineBuilder};
+/// The widths of DejaVu Sans 2.37 in units of its font size, each with the letters of that width.
+const WIDTHS: [(u16, &str); 54] = [
+    (563, "'"),
+    (569, "ijlìíîï"),
+    (604, "IJÌÍÎÏ"),
+    (651, " ,.\u{a0}·‘’"),
+    (690, "/:;\\|"),
+    (721, "f"),
+    (739, "-"),
+    (799, "()[]"),
+    (803, "t"),
+    (821, "!"),
+    (842, "r"),
+    (942, "\""),
+    (1_024, "*_`–"),
+    (1_061, "“”"),
+    (1_067, "s"),
+    (1_075, "z"),
+    (1_087, "?"),
+    (1_126, "cç"),
+    (1_141, "L"),
+    (1_178, "F"),
+    (1_186, "k"),
+    (1_212, "vxyýÿ"),
+    (1_235, "P"),
+    (1_239, "Þ"),
+    (1_251, "TYÝ"),
+    (1_253, "oðòóôõöø"),
+    (1_255, "aàáâãäå"),
+    (1_260, "eèéêë"),
+    (1_290, "ß"),
+    (1_294, "EÈÉÊË"),
+    (1_298, "hnuñùúûü"),
+    (1_300, "Sbdgpqþρ"),
+    (1_303, "$0123456789{}µμ"),
+    (1_343, "K"),
+    (1_401, "AVÀÁÂÃÄÅ"),
+    (1_403, "XZ"),
+    (1_405, "B"),
+    (1_423, "R"),
+    (1_430, "CÇ"),
+    (1_499, "UÙÚÛÜ"),
+    (1_532, "NÑ"),
+    (1_540, "H"),
+    (1_577, "D"),
+    (1_587, "GÐ"),
+    (1_597, "&"),
+    (1_612, "OQÒÓÔÕÖØ"),
+    (1_675, "w"),
+    (1_716, "#+<=>^~±×÷−≤≥"),
+    (1_767, "M"),
+    (1_946, "%"),
+    (1_995, "mÆ"),
+    (2_011, "æ"),
+    (2_025, "W"),
+    (2_048, "@—…"),
+];
 
-static FACE: LazyLock<Option<Face<'static>>> = LazyLock::new(|| {
-    // parsing cannot fail: the font is part of the program, and a test draws with it
-    Face::parse(include_bytes!("assets/DejaVuSans-subset.ttf"), 0).ok()
-});
+/// The width of a letter that is not in the table.
+const OTHER: u16 = 2_100;
 
-/// The text's width at one unit of font size, and each glyph with its place.
-fn glyphs(text: &str) -> Option<(f64, Vec<(GlyphId, f64)>)> {
-    let face = FACE.as_ref()?;
-    let em = f64::from(face.units_per_em());
-    let mut at = 0.0;
-    let mut placed = Vec::new();
-    for c in text.chars() {
-        let glyph = face
-            .glyph_index(c)
-            .or_else(|| face.glyph_index('\u{fffd}'))
-            .unwrap_or_default();
-        placed.push((glyph, at));
-        at += f64::from(face.glyph_hor_advance(glyph).unwrap_or(0)) / em;
-    }
-    Some((at, placed))
+fn units(letter: char) -> u16 {
+    let found = WIDTHS.iter().find(|(_, letters)| letters.contains(letter));
+    found.map_or(OTHER, |(units, _)| *units)
 }
 
 /// How wide the text is at the given font size.
 pub(super) fn width(text: &str, size: f64) -> f64 {
-    glyphs(text).map_or(0.0, |(width, _)| width * size)
-}
-
-/// Draws the text's outlines with its base line at (`x`, `y`), y downwards.
-pub(super) fn outline(text: &str, x: f64, y: f64, size: f64, into: &mut tiny_skia::PathBuilder) {
-    let (Some(face), Some((_, placed))) = (FACE.as_ref(), glyphs(text)) else {
-        return;
-    };
-    let scale = size / f64::from(face.units_per_em());
-    for (glyph, at) in placed {
-        let mut pen = Pen {
-            path: into,
-            x: (x + at * size) as f32,
-            y: y as f32,
-            scale: scale as f32,
-        };
-        // a space has no outline
-        let _ = face.outline_glyph(glyph, &mut pen);
-    }
-}
-
-struct Pen<'a> {
-    path: &'a mut tiny_skia::PathBuilder,
-    x: f32,
-    y: f32,
-    scale: f32,
-}
-
-impl Pen<'_> {
-    fn place(&self, x: f32, y: f32) -> (f32, f32) {
-        (self.x + x * self.scale, self.y - y * self.scale)
-    }
-}
-
-impl OutlineBuilder for Pen<'_> {
-    fn move_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.place(x, y);
-        self.path.move_to(x, y);
-    }
-
-    fn line_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.place(x, y);
-        self.path.line_to(x, y);
-    }
-
-    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        let ((x1, y1), (x, y)) = (self.place(x1, y1), self.place(x, y));
-        self.path.quad_to(x1, y1, x, y);
-    }
-
-    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        let ((x1, y1), (x2, y2)) = (self.place(x1, y1), self.place(x2, y2));
-        let (x, y) = self.place(x, y);
-        self.path.cubic_to(x1, y1, x2, y2, x, y);
-    }
-
-    fn close(&mut self) {
-        self.path.close();
-    }
+    let units: f64 = text.chars().map(|letter| f64::from(units(letter))).sum();
+    size * units / EM
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
-    fn every_letter_of_a_figure_is_in_the_font() {
-        let face = FACE.as_ref().unwrap();
-        for c in "abcXYZ0189 %µ–−×·ρ’“”.,:;()/=≤≥".chars() {
-            assert!(face.glyph_index(c).is_some(), "{c:?} is missing");
+    fn every_letter_of_a_figure_has_one_width() {
+        let letters: Vec<char> = WIDTHS.iter().flat_map(|(_, all)| all.chars()).collect();
+        let once: HashSet<char> = letters.iter().copied().collect();
+        assert_eq!(once.len(), letters.len());
+        for letter in "abcXYZ0189 %µ–−×·ρ’“”.,:;()/=≤≥".chars() {
+            assert!(once.contains(&letter), "{letter:?} is missing");
         }
         assert!(width("wide", 10.0) > width("it", 10.0));
         assert!(width("50 µs", 10.0) > 20.0);

@@ -1,14 +1,13 @@
 //! Charts with any number of curves: the figures of every command.
 //!
-//! A [`Chart`] is a function of a result. [`Scene`] gives each of its marks a place; the SVG, the
-//! PNG and the figure of a page are drawn from it. A terminal draws the same axes and curves with
+//! A [`Chart`] is a function of a result. [`Scene`] gives each of its marks a place; the SVG and the
+//! figure of a page are drawn from it. A terminal draws the same axes and curves with
 //! characters ([`crate::terminal::render_chart`]). Curves differ in colour and in dashes, so
-//! that a figure reads without colours; the legend is outside the plot.
+//! that a figure reads without colours; the legend is outside the plot. PNG and PDF are the Python package's.
 
 mod axis;
 mod figure;
 mod font;
-mod png;
 mod scale;
 mod scene;
 mod svg;

@@ -1,4 +1,4 @@
-//! Charts as marks in their places: the one drawing behind the page, the SVG and the PNG.
+//! Charts as marks in their places: the one drawing behind the page and the SVG.
 
 use super::axis::FittedAxis;
 use super::figure::{Chart, Curve, Look};

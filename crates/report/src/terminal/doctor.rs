@@ -55,15 +55,22 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     }
     page.hazards(&diagnosis.hazards);
     page.commands(&diagnosis.commands, all);
-    if detail == Detail::Screen {
+    if detail != Detail::Wrong {
         page.line("");
-        page.paragraph(Ink::Quiet, "-v shows everything that was tried");
+        page.paragraph(Ink::Quiet, ADVICE);
+        if !all {
+            page.paragraph(Ink::Quiet, "-v shows everything that was tried");
+        }
     }
     if detail == Detail::Wrong {
         page.text = page.text.trim_start_matches('\n').to_owned();
     }
     page.text
 }
+
+/// Where it says what to do about a tail.
+const ADVICE: &str =
+    "taillab tune plan says what can be changed, docs/advice.md what may help and is done by hand";
 
 /// The name of the line that lists the capabilities that are held.
 const CAPABILITIES: &str = "capabilities";

@@ -3,7 +3,7 @@
 use taillab_model::REPORTED_QUANTILES;
 use taillab_model::explanation::Prediction;
 use taillab_model::summary::{Reason, Report, Verdict};
-use taillab_model::threshold::{Assertion, Held};
+use taillab_model::threshold::{Assertion, AssertionOutcome};
 
 use super::chart;
 use crate::causes::predictions_table;
@@ -197,9 +197,9 @@ impl Page {
         } in assertions
         {
             let (ink, mark, word) = match outcome {
-                Held::Pass => (Ink::Good, "✓", "pass"),
-                Held::Fail => (Ink::Bad, "✗", "fail"),
-                Held::Undecided => (Ink::Notable, "?", "not decided"),
+                AssertionOutcome::Pass => (Ink::Good, "✓", "pass"),
+                AssertionOutcome::Fail => (Ink::Bad, "✗", "fail"),
+                AssertionOutcome::Undecided => (Ink::Notable, "?", "not decided"),
             };
             self.marked(ink, mark, &format!("{assertion}: {word}, {text}"));
         }

@@ -47,7 +47,7 @@ impl Page {
         }
         if !all {
             self.line("");
-            self.paragraph(Ink::Quiet, "-v says what each needs, changes and risks");
+            self.paragraph(Ink::Quiet, "-v says what each needs, changes and risks; docs/advice.md has what may help and is done by hand");
         }
     }
 

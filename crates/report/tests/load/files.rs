@@ -221,5 +221,4 @@ fn the_figures_have_a_curve_for_each_series_and_quantile() {
         svg.contains("requests per second") && svg.contains("20,000"),
         "{svg}"
     );
-    assert!(figure.png().unwrap().starts_with(b"\x89PNG"));
 }

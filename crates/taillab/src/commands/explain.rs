@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
-use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
+use taillab_experiment::pipeline::{
+    self, Attachments, MeasurementFacts, Shown, Source, limits, next_steps,
+};
 use taillab_host::Roots;
 
 use crate::cli::ExplainArgs;
@@ -15,14 +17,14 @@ use crate::cli::ExplainArgs;
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let path = recording(args.recording);
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
-    let known = Known {
+    let facts = MeasurementFacts {
         command: "explain",
         path: Some(path.clone()),
-        ..Known::default()
+        ..MeasurementFacts::default()
     };
     let mut dir = RunDir::create_if_asked(args.output, 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
-    let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
+    let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, facts, dir.as_mut())?;
     let mut written = limits::hold(&args.limits, &mut analysed.report);
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {

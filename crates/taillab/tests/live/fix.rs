@@ -291,7 +291,7 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
     let mut command = taillab();
     command
         .args(FIX)
-        .args(["--factorial", "nice,timer-slack", "-o"])
+        .args(["--factorial", "nice,slice", "-o"])
         .arg(place.path().join("run"));
     let mut child = Guarded::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
     assert!(with_a_change(&mut child), "it ended without a change");
@@ -464,7 +464,7 @@ fn all_combinations_give_effects_and_interactions() {
         taillab()
             .args(FIX)
             // no more than the fewest rounds need
-            .args(["--factorial", "nice,timer-slack"])
+            .args(["--factorial", "nice,slice"])
             .args(["--fix-budget", "13s", "-o"])
             .arg(place.path().join(format!("run-{attempt}")))
             .output()

@@ -226,31 +226,6 @@ fn does_not_sleep_deeply() {
 }
 
 #[test]
-fn a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed() {
-    if !live("a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed") {
-        return;
-    }
-    let file = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
-    if !must_be_in_a_guest(Path::new(file).exists()) {
-        refused(&["resume-latency", "-C", "1"], "no limits for single CPUs");
-        return;
-    }
-    let before = read(file);
-    let has_states = must_be_in_a_guest(idle_entries().len() > 1);
-    let applied = Applied::new(&["resume-latency", "-C", "1"]);
-    assert_eq!(read(file), "n/a");
-    if has_states {
-        does_not_sleep_deeply();
-    }
-    applied.revert();
-    assert_eq!(read(file), before);
-    // elsewhere others may keep the CPU awake
-    if has_states && std::env::var_os("TAILLAB_GUEST").is_some() {
-        sleeps_deeply();
-    }
-}
-
-#[test]
 fn no_cpu_sleeps_deeply_while_a_process_holds_the_latency() {
     if !live("no_cpu_sleeps_deeply_while_a_process_holds_the_latency") {
         return;
@@ -389,79 +364,6 @@ fn a_servers_memory_is_moved_to_the_node_of_its_cpus_and_bound_to_it() {
     assert!(migrated() >= count + 900, "the kernel counts what it moves");
     applied.revert();
     assert_eq!((allowed(), server.groups()), before);
-}
-
-#[test]
-fn a_groups_memory_is_kept_in_place() {
-    if !live("a_groups_memory_is_kept_in_place") {
-        return;
-    }
-    let root = "/sys/fs/cgroup";
-    let is_v2 = fs::read_to_string(format!("{root}/cgroup.subtree_control"))
-        .is_ok_and(|all| all.split_whitespace().any(|name| name == "memory"));
-    if !must_be_in_a_guest(is_v2) || std::env::var_os("TAILLAB_GUEST").is_none() {
-        // a group of this machine may hold other people's processes
-        let server = Program::start();
-        let (code, value, said) = tune(&["plan", "memory-lock", "-p", &server.pid()]);
-        assert_eq!(code, Some(0), "{said}");
-        let row = &value["mitigations"][0];
-        let changes = row["changes"].as_array().unwrap();
-        assert_eq!(changes.is_empty(), row["unavailable"].is_string(), "{row}");
-        return;
-    }
-    let group = format!("{root}/kept");
-    fs::create_dir(&group).unwrap();
-    // memory that it had before it joined stays charged to the old group
-    let fill = format!(
-        "echo $$ >{group}/cgroup.procs; x=$(head -c 400000 /dev/zero | tr '\\0' x); sleep 600; :"
-    );
-    let mut command = Command::new("sh");
-    let server = Program(Guarded::spawn(command.args(["-c", &fill])));
-    let has = || {
-        read(&format!("{group}/memory.current"))
-            .parse::<u64>()
-            .unwrap()
-    };
-    wait_for("the server's memory", || (has() > 400_000).then_some(()));
-    let applied = Applied::new(&["memory-lock", "-p", &server.pid()]);
-    let kept: u64 = read(&format!("{group}/memory.min")).parse().unwrap();
-    assert!(kept > 400_000, "{kept}");
-    applied.revert();
-    assert_eq!(read(&format!("{group}/memory.min")), "0");
-    // its child ends with it
-    fs::write(format!("{group}/cgroup.kill"), "1").unwrap();
-    drop(server);
-    wait_for("the group is empty", || fs::remove_dir(&group).ok());
-}
-
-#[test]
-fn one_queue_for_all_threads_is_there_while_it_is_held() {
-    if !live("one_queue_for_all_threads_is_there_while_it_is_held") {
-        return;
-    }
-    let folder = "/sys/kernel/sched_ext";
-    if !must_be_in_a_guest(Path::new(folder).exists())
-        || std::env::var_os("TAILLAB_GUEST").is_none()
-    {
-        if !Path::new(folder).exists() {
-            refused(&["global-fifo"], "no sched_ext");
-        }
-        return;
-    }
-    let state = || read(&format!("{folder}/state"));
-    assert_eq!(state(), "disabled");
-    let (code, _, said) = tune(&["apply", "global-fifo", "--yes"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--hold"), "{said}");
-    let holder = Holder::start(&["global-fifo"]);
-    wait_for("the scheduler", || (state() == "enabled").then_some(()));
-    assert_eq!(read(&format!("{folder}/root/ops")), "taillab_global_fifo");
-    // threads are scheduled, and a second one is refused
-    refused(&["global-fifo"], "taillab_global_fifo");
-    holder.interrupt();
-    wait_for("the kernel's own scheduler", || {
-        (state() == "disabled").then_some(())
-    });
 }
 
 #[test]

@@ -6,10 +6,22 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
 
-use crate::hardware::{Applied, Holder, Program, read, tune};
+use crate::hardware::{Applied, Holder, Program, tune};
 use crate::support::live;
+
+fn of(pid: &str) -> Option<Pid> {
+    Pid::from_raw(pid.parse().unwrap())
+}
+
+fn niceness(pid: &str) -> i32 {
+    getpriority_process(of(pid)).unwrap()
+}
+
+fn renice(pid: &str, to: i32) {
+    setpriority_process(of(pid), to).unwrap();
+}
 
 #[test]
 fn a_change_is_made_verified_and_put_back_by_its_number() {
@@ -18,22 +30,22 @@ fn a_change_is_made_verified_and_put_back_by_its_number() {
     }
     let server = Program::start();
     let pid = server.pid();
-    let file = format!("/proc/{pid}/timerslack_ns");
-    let before = read(&file);
-    let applied = Applied::new(&["timer-slack", "-p", &pid]);
-    assert_eq!(read(&file), "1");
+    let before = niceness(&pid);
+    let applied = Applied::new(&["nice", "-p", &pid]);
+    assert_eq!(niceness(&pid), -20);
     let (_, verified, _) = tune(&["verify"]);
     assert_eq!(applied.of(&verified)["good"], true);
-    fs::write(&file, "5").unwrap();
+    renice(&pid, 5);
     let (code, verified, said) = tune(&["verify"]);
     assert_eq!(code, Some(3), "{said}");
     let own = applied.of(&verified);
     assert_eq!(own["good"], false);
-    assert_eq!(own["changes"][0]["now"], "5");
-    fs::write(&file, "1").unwrap();
+    let now = own["changes"][0]["now"].as_str().unwrap();
+    assert!(now.contains("nice=5"), "{now}");
+    renice(&pid, -20);
     let reverted = applied.revert();
     assert_eq!(reverted["changes"][0]["state"], "restored");
-    assert_eq!(read(&file), before);
+    assert_eq!(niceness(&pid), before);
 }
 
 #[test]
@@ -43,10 +55,9 @@ fn what_is_held_is_put_back_when_it_is_interrupted() {
     }
     let server = Program::start();
     let pid = server.pid();
-    let slack = || read(&format!("/proc/{pid}/timerslack_ns"));
-    let before = slack();
-    let holder = Holder::start(&["timer-slack", "cpu-dma-latency", "-p", &pid]);
-    assert_eq!(slack(), "1");
+    let before = niceness(&pid);
+    let holder = Holder::start(&["nice", "cpu-dma-latency", "-p", &pid]);
+    assert_eq!(niceness(&pid), -20);
     // nobody else puts it back meanwhile
     let (_, status, _) = tune(&["status"]);
     let held = status["applies"].as_array().unwrap().iter();
@@ -55,7 +66,7 @@ fn what_is_held_is_put_back_when_it_is_interrupted() {
         .count();
     assert_eq!(own, 1, "{status}");
     holder.interrupt();
-    assert_eq!(slack(), before);
+    assert_eq!(niceness(&pid), before);
 }
 
 /// A shell with its children, until the test ends.

@@ -9,20 +9,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use taillab_analysis::FEWEST_FOR_MEDIAN;
 use taillab_analysis::paired::{MIN_PAIRS, changed_first};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::print::print_result;
 use taillab_console::progress::Progress;
 use taillab_console::rights::recover;
 use taillab_console::rundir::{RunDir, with_files};
-use taillab_console::say::Say;
 use taillab_experiment::testbed::Calibrated;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock, cpus};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
+use taillab_model::interval::FEWEST_FOR_MEDIAN;
 use taillab_report::json;
 use taillab_testkit::causes::{
     BaseServer, BenchOptions, BenchResult, Block, CauseKind, KindResult, Measured, Pair, Setup,
@@ -37,7 +37,7 @@ pub fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     // a directory with a result is refused before anything is measured
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     if args.again.is_none() {
-        recover(&Roots::default(), bench.say)?;
+        recover(&Roots::default(), bench.messages)?;
     }
     let kinds = match args.kinds.is_empty() {
         true => CauseKind::value_variants().to_vec(),
@@ -96,7 +96,7 @@ struct Bench<'a> {
     asked: BenchOptions,
     /// The seed of the order of the blocks.
     order: u64,
-    say: Say,
+    messages: Messages,
     progress: Progress,
     interrupt: Interrupt,
 }
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
                 client_cpu: args.client_cpu,
                 seed: 1,
             },
-            say: Say::of(args.common),
+            messages: Messages::of(args.common),
             order: clock::unix_s(),
             progress: Progress::new(args.common.quiet || args.common.json),
             interrupt: Interrupt::register().map_err(host)?,
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
         let calibrated = match capacities.get(&setup.server) {
             Some(known) => known.clone(),
             None => {
-                self.say.step(&format!("{}: calibrating", kind.name()));
+                self.messages.step(&format!("{}: calibrating", kind.name()));
                 let found = apart(|| {
                     trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)
                 })?;
@@ -200,7 +200,7 @@ impl<'a> Bench<'a> {
                 found
             }
         };
-        self.say.step(&format!("{}: measuring", kind.name()));
+        self.messages.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
             Ok(pairs) => Ok(result(Ok(&pairs))),
             // the rig itself works: it was used to find t

@@ -3,8 +3,8 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use taillab_analysis::{MedianEstimate, median};
 use taillab_model::explanation::PredictedPoint;
+use taillab_model::interval::{Estimate, median};
 use taillab_model::{Nanos, Quantile};
 
 use super::criteria::{FORECAST_TOLERANCE, QUANTILES};
@@ -148,7 +148,7 @@ impl ForecastPoint {
 }
 
 /// Judges the median of predicted ÷ measured.
-fn judge(q: f64, error: Option<MedianEstimate>) -> Criterion {
+fn judge(q: f64, error: Option<Estimate>) -> Criterion {
     let what = format!("forecast p{}", 100.0 * q);
     Criterion::judge(what, (1.0, FORECAST_TOLERANCE), error)
 }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_analysis::paired::{PairedEstimate, ratio_of_sums};
+use taillab_model::interval::largest_share;
 
 use super::criteria::{
     CHARGE_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS, MOST_CONTAMINATED_PAIRS,
@@ -80,7 +81,10 @@ impl Criterion {
     /// How many of the intervals contain what they are of. Passes if more than half certainly do, and fails if 90 %
     /// certainly do not; the ends are those of Clopper and Pearson (1934).
     pub(super) fn of_intervals(what: impl Into<String>, contain: u32, of: u32) -> Self {
-        let (lo, hi) = (1.0 - upper_end(of - contain, of), upper_end(contain, of));
+        let (lo, hi) = (
+            1.0 - largest_share(of - contain, of),
+            largest_share(contain, of),
+        );
         let verdict = match of {
             0 => Verdict::Inconclusive,
             _ if hi < INTERVALS_HOLD => Verdict::Fail,
@@ -114,32 +118,6 @@ fn looked_at(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
         hi: end(ratio.hi),
         ..ratio
     })
-}
-
-/// The largest share of which `found` or fewer of `all` have a probability of at least 5 %.
-fn upper_end(found: u32, all: u32) -> f64 {
-    const LEVEL: f64 = 0.05;
-    if found >= all {
-        return 1.0;
-    }
-    let at_most = |share: f64| {
-        let mut term = (1.0 - share).powi(all as i32);
-        let mut sum = term;
-        for k in 0..found {
-            term *= f64::from(all - k) / f64::from(k + 1) * share / (1.0 - share);
-            sum += term;
-        }
-        sum
-    };
-    let (mut lo, mut hi) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle = f64::midpoint(lo, hi);
-        match at_most(middle) >= LEVEL {
-            true => lo = middle,
-            false => hi = middle,
-        }
-    }
-    lo
 }
 
 /// How many pairs there are at the next look, if `pairs` did not decide: half as many again, from `first` to `most`.

@@ -136,18 +136,3 @@ pub(super) fn words_mut(line: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u
         .filter(|word| !word.is_empty())
         .enumerate()
 }
-
-/// The value of at most 18 decimal digits; `None` if there are other bytes.
-pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let value = digits.iter();
-    Some(value.fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
-}
-
-/// The words of a line.
-pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b' ')
-        .filter(|word| !word.is_empty())
-}

@@ -1,8 +1,13 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112).
 
+use taillab_model::wire::http::{
+    CHUNK_SEPARATORS, CONTENT_LENGTH, TRANSFER_ENCODING, VERSION, chunk_size, has_body, is_chunked,
+    value_of,
+};
+use taillab_model::wire::{decimal, words};
+
 use super::grammar::{
-    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
-    words_mut,
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,13 +59,8 @@ const METHODS: [&[u8]; 20] = [
     b"PURGE",
 ];
 
-const VERSION: &[u8] = b"HTTP/1.";
-
 /// Bytes of the minor version, a space, and the status.
 const MINOR_AND_STATUS: usize = 5;
-
-/// What ends the size of a chunk.
-const CHUNK_SEPARATORS: &[u8] = b"; \t";
 
 impl Grammar for Http {
     fn begin(&mut self, _first: u8) -> Option<usize> {
@@ -83,23 +83,16 @@ impl Grammar for Http {
             }
             Expected::Fields if line.is_empty() => self.end_of_head(*message),
             Expected::Fields => self.field(line, cut),
-            Expected::ChunkSize => {
-                let digits = line.split(|byte| CHUNK_SEPARATORS.contains(byte)).next();
-                let digits = digits.filter(|digits| (1..=15).contains(&digits.len()));
-                let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-                let size = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
-                let size = size.and_then(|text| u64::from_str_radix(text, 16).ok());
-                match size.ok_or(Lost)? {
-                    0 => {
-                        self.part = Expected::Trailers;
-                        Ok(Next::Line)
-                    }
-                    size => {
-                        self.part = Expected::ChunkEnd;
-                        Ok(Next::Body(size))
-                    }
+            Expected::ChunkSize => match chunk_size(line).ok_or(Lost)? {
+                0 => {
+                    self.part = Expected::Trailers;
+                    Ok(Next::Line)
                 }
-            }
+                size => {
+                    self.part = Expected::ChunkEnd;
+                    Ok(Next::Body(size))
+                }
+            },
             Expected::ChunkEnd if line.is_empty() => {
                 self.part = Expected::ChunkSize;
                 Ok(Next::Line)
@@ -167,10 +160,6 @@ impl Grammar for Http {
     }
 }
 
-/// The fields that say how long a body is.
-const CONTENT_LENGTH: &[u8] = b"content-length";
-const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
-
 /// Keeps the colon of a field, and the value where it says how long the body is.
 fn redact_field(line: &mut [u8]) {
     let colon = line.iter().position(|&byte| byte == b':');
@@ -213,7 +202,7 @@ impl Http {
 
     fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
         let rest = line.strip_prefix(VERSION).ok_or(Lost)?;
-        let status = rest.get(2..5).and_then(number).ok_or(Lost)?;
+        let status = rest.get(2..5).and_then(decimal).ok_or(Lost)?;
         self.upgraded = status == 101;
         if self.upgraded {
             return Err(Lost);
@@ -223,18 +212,17 @@ impl Http {
     }
 
     fn field(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
-        let colon = line.iter().position(|&byte| byte == b':');
-        let (name, value) = line.split_at(colon.ok_or(Lost)?);
-        let value = value[1..].trim_ascii();
-        if name.eq_ignore_ascii_case(CONTENT_LENGTH) {
-            let length = number(value).filter(|_| !cut).ok_or(Lost)?;
+        if !line.contains(&b':') {
+            return Err(Lost);
+        }
+        if let Some(value) = value_of(line, CONTENT_LENGTH) {
+            let length = decimal(value).filter(|_| !cut).ok_or(Lost)?;
             if self.length.is_some_and(|before| before != length) {
                 return Err(Lost);
             }
             self.length = Some(length);
-        } else if name.eq_ignore_ascii_case(TRANSFER_ENCODING) {
-            let last = value.rsplit(|&byte| byte == b',').next().unwrap_or(value);
-            self.chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked") && !cut;
+        } else if let Some(codings) = value_of(line, TRANSFER_ENCODING) {
+            self.chunked = is_chunked(codings) && !cut;
             if !self.chunked {
                 return Err(Lost);
             }
@@ -248,7 +236,7 @@ impl Http {
         if response && (100..200).contains(&self.status) {
             return Ok(Next::Anew);
         }
-        if response && (message.head_only || self.status == 204 || self.status == 304) {
+        if response && (message.head_only || !has_body(self.status)) {
             return Ok(Next::End);
         }
         if self.chunked {

@@ -1,17 +1,12 @@
 //! memcached's text, meta and binary protocols (protocol.txt and protocol-binary.txt of
 //! memcached).
 
+use taillab_model::wire::memcached::{BinaryHeader, HEADER_BYTES, REQUEST, RESPONSE};
+use taillab_model::wire::{decimal, words};
+
 use super::grammar::{
-    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
-    words_mut,
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
 };
-
-/// Bytes of a binary header.
-const HEADER: usize = 24;
-
-/// The magic bytes.
-const REQUEST: u8 = 0x80;
-const RESPONSE: u8 = 0x81;
 
 /// Opcode whose response is many packets, the last of them empty.
 const STAT: u8 = 0x10;
@@ -49,18 +44,13 @@ fn is_header(header: &[u8]) -> bool {
 }
 
 /// What follows a binary header.
-fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<Next, Lost> {
-    let &[magic, opcode, ..] = header else {
-        return Err(Lost);
-    };
-    let word = |at: usize| -> Option<u32> {
-        let bytes = header.get(at..at + 4)?;
-        Some(u32::from_be_bytes(bytes.try_into().ok()?))
-    };
-    let (body, opaque) = (word(8).ok_or(Lost)?, word(12).ok_or(Lost)?);
-    if !is_binary(magic, direction) || !is_header(header) {
+fn header(bytes: &[u8], direction: Direction, message: &mut Message) -> Result<Next, Lost> {
+    let header = BinaryHeader::read(bytes.first_chunk().ok_or(Lost)?);
+    if !is_binary(header.magic, direction) || !is_header(bytes) {
         return Err(Lost);
     }
+    let (opcode, body) = (header.opcode, header.body_bytes);
+    let opaque = u32::from_be_bytes(header.opaque);
     message.tag = Some(u64::from(opcode) << 32 | u64::from(opaque));
     message.quiet = QUIET.contains(&opcode);
     if direction == Direction::Responses && opcode == STAT && body > 0 {
@@ -85,7 +75,7 @@ pub(super) struct Memcached {
 impl Grammar for Memcached {
     fn begin(&mut self, first: u8) -> Option<usize> {
         *self = Self::new(self.direction);
-        is_binary(first, self.direction).then_some(HEADER)
+        is_binary(first, self.direction).then_some(HEADER_BYTES)
     }
 
     fn header(&mut self, bytes: &[u8], message: &mut Message) -> Result<Next, Lost> {
@@ -264,7 +254,7 @@ impl Memcached {
         match word {
             // VALUE <key> <flags> <bytes> [<cas>]
             b"VALUE" if !cut => {
-                let bytes = words.nth(2).and_then(number).ok_or(Lost)?;
+                let bytes = words.nth(2).and_then(decimal).ok_or(Lost)?;
                 self.listing = true;
                 self.value = true;
                 // an empty value leaves only its line break
@@ -278,7 +268,7 @@ impl Memcached {
             _ if self.listing => Err(Lost),
             // VA <bytes> <flags>*
             b"VA" if !cut => {
-                let bytes = words.next().and_then(number).ok_or(Lost)?;
+                let bytes = words.next().and_then(decimal).ok_or(Lost)?;
                 Ok(Next::LastBody(bytes + 2))
             }
             _ if ANSWERS.contains(&word) => Ok(Next::End),
@@ -303,7 +293,7 @@ fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> 
         _ if cut => Err(Lost),
         // <command> <key> <flags> <exptime> <bytes> [<cas>] [noreply]
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
-            let bytes = all.nth(3).and_then(number).ok_or(Lost)?;
+            let bytes = all.nth(3).and_then(decimal).ok_or(Lost)?;
             message.silent = noreply;
             Ok(Next::LastBody(bytes + 2))
         }
@@ -322,7 +312,7 @@ fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> 
         }
         // ms <key> <bytes> <flags>*
         b"ms" => {
-            let bytes = all.nth(1).and_then(number).ok_or(Lost)?;
+            let bytes = all.nth(1).and_then(decimal).ok_or(Lost)?;
             no_quiet_flag(all)?;
             Ok(Next::LastBody(bytes + 2))
         }

@@ -1,8 +1,9 @@
 //! Redis' protocol, versions 2 and 3, and its inline commands.
 
+use taillab_model::wire::{decimal, words};
+
 use super::grammar::{
-    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
-    words_mut,
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
 };
 
 /// What has been read of a message.
@@ -130,7 +131,7 @@ impl Resp {
             };
         }
         let (&kind, rest) = line.split_first().ok_or(Lost)?;
-        let count = number(rest).filter(|&count| count < MOST).ok_or(Lost)?;
+        let count = decimal(rest).filter(|&count| count < MOST).ok_or(Lost)?;
         match (kind, self.begun) {
             (b'*', false) => {
                 self.begun = count > 0;
@@ -158,7 +159,7 @@ impl Resp {
             self.push = kind == b'>';
         }
         let count = || {
-            number(rest)
+            decimal(rest)
                 .filter(|&count| count < MOST && !cut)
                 .ok_or(Lost)
         };

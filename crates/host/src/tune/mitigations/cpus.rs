@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, at_least, existing};
+use super::Mitigation;
 use crate::cpus::CpuSet;
 use crate::target::comm;
 use crate::tune::change::Change;
@@ -36,29 +36,6 @@ pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
     proof: "/proc/PID/task/TID/status: Cpus_allowed_list",
     reference: "man 2 sched_setaffinity",
     plan: others_affinity,
-};
-
-pub(super) const HOUSEKEEPING: Mitigation = Mitigation {
-    is: mitigation::HOUSEKEEPING,
-    needs: "-p or -C, and a CPU that is not among these; root",
-    interface: "/sys/devices/virtual/workqueue/cpumask, /proc/sys/kernel/watchdog_cpumask: the \
-                other CPUs; \
-                /proc/sys/vm/stat_interval: 120 s at least",
-    undo: PUT_BACK,
-    proof: "taillab noise -C CPUS: no kworker/u… among the causes",
-    reference: "kernel Documentation/core-api/workqueue.rst, \
-                Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
-    plan: housekeeping,
-};
-
-pub(super) const SMT: Mitigation = Mitigation {
-    is: mitigation::SMT,
-    needs: "a processor with several threads for each core; root",
-    interface: "/sys/devices/system/cpu/smt/control: off",
-    undo: PUT_BACK,
-    proof: "/sys/devices/system/cpu/smt/active: 0",
-    reference: "kernel Documentation/ABI/testing/sysfs-devices-system-cpu",
-    plan: smt,
 };
 
 fn affinity(thread: &Thread, cpus: &CpuSet, why: impl Into<String>) -> Change {
@@ -338,50 +315,6 @@ fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<
         changes.push(change(unit, &scene.cpus, why));
     }
     Some(changes)
-}
-
-fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let others = scene.other_cpus()?;
-    let interval = FileSetting::new("/proc/sys/vm/stat_interval", Form::Text);
-    let changes = [
-        existing(
-            scene,
-            "/sys/devices/virtual/workqueue/cpumask",
-            Form::CpuMask,
-            others.to_mask(),
-            "unbound work of the kernel on the other CPUs",
-        ),
-        existing(
-            scene,
-            "/proc/sys/kernel/watchdog_cpumask",
-            Form::CpuList,
-            others.to_string(),
-            "no watchdog on the server's CPUs",
-        ),
-        at_least(
-            scene,
-            Setting::File(interval),
-            120,
-            "a worker on each CPU gathers memory counters",
-        ),
-    ];
-    let changes = changes.into_iter().flatten().collect();
-    super::proposal(changes, "this kernel has none of these settings")
-}
-
-fn smt(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let control = "/sys/devices/system/cpu/smt/control";
-    match scene.text(control).as_deref() {
-        Some("on") => {
-            let why = "two threads of a core share its caches and units";
-            let change = existing(scene, control, Form::Text, "off", why);
-            Ok(change.into_iter().collect::<Vec<_>>().into())
-        }
-        Some("off" | "forceoff") => Err(Unavailable("each core has one thread already".into())),
-        _ => Err(Unavailable(
-            "this processor has one thread for each core".into(),
-        )),
-    }
 }
 
 #[cfg(test)]

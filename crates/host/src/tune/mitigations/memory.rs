@@ -1,16 +1,14 @@
 //! Where memory is, and who moves it.
 
-use std::path::Path;
-
 use taillab_model::mitigation;
 
 use super::cpus::{in_group, made_group};
-use super::{Mitigation, PUT_BACK, existing, proposal};
+use super::{Mitigation, existing, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::{Scene, ServerThreads, Thread};
-use crate::tune::setting::{FileSetting, Form, Setting};
+use crate::tune::setting::{Form, Setting};
 
 pub(super) const NUMA: Mitigation = Mitigation {
     is: mitigation::NUMA,
@@ -24,29 +22,6 @@ pub(super) const NUMA: Mitigation = Mitigation {
             pgmigrate_success grows once",
     reference: "man 7 numa; man 7 cpuset; Tales of the Tail, section 4.5",
     plan: numa,
-};
-
-pub(super) const MEMORY_LOCK: Mitigation = Mitigation {
-    is: mitigation::MEMORY_LOCK,
-    needs: "-p; a control group of its own with the memory controller; root",
-    interface: "version 2: memory.min of the server's group and of those above it, what the group has now at least, \
-                and memory.swap.max 0; version 1: memory.swappiness 0. No process can lock another's memory \
-                (mlockall): that is an option of the server",
-    undo: PUT_BACK,
-    proof: "/proc/PID/stat: majflt (twelfth field) stays; /proc/PID/status: VmSwap",
-    reference: "kernel Documentation/admin-guide/cgroup-v2.rst; man 2 mlockall",
-    plan: memory_lock,
-};
-
-pub(super) const MEMORY_DAEMONS: Mitigation = Mitigation {
-    is: mitigation::MEMORY_DAEMONS,
-    needs: "root",
-    interface: "/sys/kernel/mm/transparent_hugepage/enabled and defrag: never; \
-                /proc/sys/vm/compaction_proactiveness: 0; /sys/kernel/mm/damon/admin/kdamonds/N/state: off",
-    undo: PUT_BACK,
-    proof: "/proc/vmstat: thp_* and compact_* stay",
-    reference: "kernel Documentation/admin-guide/mm/transhuge.rst",
-    plan: memory_daemons,
 };
 
 /// The NUMA nodes that have some of these CPUs, each with those that it has.
@@ -152,95 +127,4 @@ fn bound_memory(scene: &Scene, server: &ServerThreads, node: u32) -> Option<Vec<
         }));
         Some(changes)
     })
-}
-
-fn memory_lock(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let server = scene.server()?;
-    let groups = proc_groups(scene, server);
-    let text = |path: String| Setting::File(FileSetting::new(path, Form::Text));
-    let mut changes = Vec::new();
-    for (mount, group) in groups {
-        let folder = format!("{mount}{group}");
-        let swaps = text(format!("{folder}/memory.swappiness"));
-        if swaps.read(&scene.roots).is_ok_and(|now| now != "0") {
-            let why = format!("memory of {} is not swapped out", server.name);
-            changes.push(Change::new(swaps, "0", why));
-        }
-        let has = scene.text(&format!("{folder}/memory.current"));
-        let Some(has) = has.and_then(|bytes| bytes.parse::<u64>().ok()) else {
-            continue;
-        };
-        // a group is protected as far as those above it are
-        let above = Path::new(group.as_str()).ancestors();
-        for group in above.filter(|group| group.parent().is_some()) {
-            let setting = text(format!("{mount}{}/memory.min", group.display()));
-            let now = setting.read(&scene.roots).ok();
-            if now.is_some_and(|now| now.parse::<u64>().is_ok_and(|now| now < has)) {
-                let why = format!("what {} has now is never reclaimed", server.name);
-                changes.push(Change::new(setting, has.to_string(), why));
-            }
-        }
-        let swap = text(format!("{folder}/memory.swap.max"));
-        if swap.read(&scene.roots).is_ok_and(|now| now != "0") {
-            let why = format!("memory of {} is not swapped out", server.name);
-            changes.push(Change::new(swap, "0", why).if_possible());
-        }
-    }
-    let locks = super::server::locks_memory(server);
-    let otherwise = format!("no control group of its own keeps its memory in place: {locks}");
-    let changed = proposal(changes, &otherwise)?;
-    Ok(changed.with_note(format!(
-        "what it touches for the first time still costs a fault: {locks}"
-    )))
-}
-
-/// The server's groups that limit memory, with their mount points; not the root.
-fn proc_groups(scene: &Scene, server: &ServerThreads) -> Vec<(&'static str, String)> {
-    let versions = [("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", "")];
-    let mut groups = Vec::new();
-    for (mount, controller) in versions {
-        for thread in &server.threads {
-            let membership = Setting::membership(thread.identity, mount, controller);
-            let group = membership.read(&scene.roots);
-            let found = group.ok().map(|group| (mount, group));
-            groups.extend(found.filter(|found| found.1 != "/" && !groups.contains(found)));
-        }
-    }
-    groups
-}
-
-fn memory_daemons(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let huge = "/sys/kernel/mm/transparent_hugepage";
-    let mut changes: Vec<_> = [
-        (
-            format!("{huge}/enabled"),
-            Form::Choice,
-            "never",
-            "khugepaged copies pages in the background",
-        ),
-        (
-            format!("{huge}/defrag"),
-            Form::Choice,
-            "never",
-            "a fault must not wait for compaction",
-        ),
-        (
-            "/proc/sys/vm/compaction_proactiveness".into(),
-            Form::Text,
-            "0",
-            "kcompactd moves pages in the background",
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(path, form, new, why)| existing(scene, path, form, new, why))
-    .collect();
-    let monitors = "/sys/kernel/mm/damon/admin/kdamonds";
-    for monitor in scene.names(monitors) {
-        let path = format!("{monitors}/{monitor}/state");
-        if scene.text(&path).as_deref() == Some("on") {
-            let why = "it monitors accesses to memory";
-            changes.extend(existing(scene, path, Form::Text, "off", why));
-        }
-    }
-    proposal(changes, "this kernel has none of these settings")
 }

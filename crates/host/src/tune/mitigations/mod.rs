@@ -4,15 +4,12 @@
 //! and undoing them is the same for all. How to add one: `README.md` beside this file.
 
 mod cpus;
-mod devices;
 mod interrupts;
 mod memory;
-mod network;
 mod power;
 mod quota;
 mod receive;
 mod scheduling;
-mod server;
 
 use taillab_model::mitigation;
 
@@ -48,34 +45,17 @@ pub const MITIGATIONS: &[&Mitigation] = &[
     &scheduling::NICE,
     &scheduling::OTHERS_IDLE,
     &scheduling::SLICE,
-    &scheduling::TIMER_SLACK,
-    &scheduling::GLOBAL_FIFO,
     &cpus::DEDICATED_CPUS,
     &cpus::OTHERS_AFFINITY,
-    &cpus::HOUSEKEEPING,
-    &cpus::SMT,
     &quota::CPU_QUOTA,
     &interrupts::IRQ_AFFINITY,
     &interrupts::INTERRUPT_CPU,
     &receive::SOFTIRQ_CPU,
-    &receive::RFS,
-    &receive::XPS,
-    &receive::THREADED_NAPI,
     &receive::BUSY_POLL,
     &receive::IRQ_SUSPENSION,
-    &devices::COALESCING,
-    &devices::OFFLOADS,
     &power::CPU_DMA_LATENCY,
-    &power::RESUME_LATENCY,
     &power::GOVERNOR,
-    &power::ENERGY_PREFERENCE,
-    &power::BOOST,
     &memory::NUMA,
-    &memory::MEMORY_DAEMONS,
-    &memory::MEMORY_LOCK,
-    &network::TCP_LATENCY,
-    &network::TCP_LOSS,
-    &server::SERVER_THREADS,
 ];
 
 /// How most of them are undone.
@@ -85,10 +65,14 @@ const ENDS_WITH_THREAD: &str = "the old value is written back; the change ends w
 /// The mitigation with this name; the error names the nearest one.
 pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {
     let found = MITIGATIONS.iter().find(|row| row.is.name == name);
-    found.copied().ok_or_else(|| TuneError::Unknown {
-        name: name.to_owned(),
-        near: nearest(name),
-    })
+    let unknown = || match mitigation::ADVICE.contains(&name) {
+        true => TuneError::ByHand(name.to_owned()),
+        false => TuneError::Unknown {
+            name: name.to_owned(),
+            near: nearest(name),
+        },
+    };
+    found.copied().ok_or_else(unknown)
 }
 
 /// A name that contains the wrong one, or else begins with the same three characters or more.
@@ -121,18 +105,6 @@ fn existing(
     Some(Change::new(setting, new, why))
 }
 
-/// A setting that gets `least`, if it has no larger number already: that one stays. `None` where it cannot be read.
-fn at_least(scene: &Scene, setting: Setting, least: u32, why: impl Into<String>) -> Option<Change> {
-    let now = setting.read(&scene.roots).ok()?;
-    let is_more = now
-        .parse::<u64>()
-        .is_ok_and(|number| number > u64::from(least));
-    Some(match is_more {
-        true => Change::new(setting, now, format!("it is at least {least} already")),
-        false => Change::new(setting, least.to_string(), why),
-    })
-}
-
 /// A proposal of changes, or why there is none.
 fn proposal(changes: Vec<Change>, otherwise: &str) -> Result<Proposal, Unavailable> {
     match changes.is_empty() {
@@ -149,8 +121,6 @@ mod rows {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::roots::testing::tree;
-    use crate::tune::scene::Scope;
 
     #[test]
     fn each_row_is_complete_and_there_once() {
@@ -162,25 +132,6 @@ mod rows {
             }
             assert!(mitigation::MITIGATIONS.contains(&row.is), "{}", row.is.name);
         }
-    }
-
-    #[test]
-    fn a_number_that_is_larger_already_stays() {
-        let (_folder, roots) = tree(&[
-            ("sys/devices/system/cpu/online", "0-1\n"),
-            ("sys/less", "60\n"),
-            ("sys/more", "300\n"),
-        ]);
-        let scene = Scene::look(&roots, &Scope::default()).unwrap();
-        let planned = |name: &str| {
-            let setting = Setting::File(FileSetting::new(format!("/sys/{name}"), Form::Text));
-            let change = at_least(&scene, setting, 120, "a test")?;
-            Some((change.new, change.why))
-        };
-        assert_eq!(planned("less"), Some(("120".into(), "a test".into())));
-        let stays = "it is at least 120 already";
-        assert_eq!(planned("more"), Some(("300".into(), stays.into())));
-        assert_eq!(planned("none"), None);
     }
 
     #[test]

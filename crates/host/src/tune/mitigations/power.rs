@@ -2,12 +2,12 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, existing, proposal};
+use super::{Mitigation, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::{Change, Hold};
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::Scene;
-use crate::tune::setting::{Form, GovernorSetting, Setting};
+use crate::tune::setting::{GovernorSetting, Setting};
 
 const FREQUENCY: &str =
     "kernel Documentation/admin-guide/pm/cpufreq.rst; Tales of the Tail, section 4.6";
@@ -23,17 +23,6 @@ pub(super) const CPU_DMA_LATENCY: Mitigation = Mitigation {
     plan: cpu_dma_latency,
 };
 
-pub(super) const RESUME_LATENCY: Mitigation = Mitigation {
-    is: mitigation::RESUME_LATENCY,
-    needs: "root",
-    interface: "/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us: n/a, which means none at all (0 would \
-                mean no limit)",
-    undo: PUT_BACK,
-    proof: "/sys/devices/system/cpu/cpuN/cpuidle/state*/usage: only the first state's counts grow",
-    reference: "kernel Documentation/ABI/testing/sysfs-devices-power; Tales of the Tail, section 4.6",
-    plan: resume_latency,
-};
-
 pub(super) const GOVERNOR: Mitigation = Mitigation {
     is: mitigation::GOVERNOR,
     needs: "cpufreq (most virtual machines have none); root",
@@ -45,49 +34,11 @@ pub(super) const GOVERNOR: Mitigation = Mitigation {
     plan: governor,
 };
 
-pub(super) const ENERGY_PREFERENCE: Mitigation = Mitigation {
-    is: mitigation::ENERGY_PREFERENCE,
-    needs: "intel_pstate or amd-pstate in active mode; root",
-    interface: "/sys/devices/system/cpu/cpufreq/policyN/energy_performance_preference: performance",
-    undo: PUT_BACK,
-    proof: "/sys/devices/system/cpu/cpufreq/policyN/scaling_cur_freq",
-    reference: "kernel Documentation/admin-guide/pm/intel_pstate.rst",
-    plan: energy_preference,
-};
-
-pub(super) const BOOST: Mitigation = Mitigation {
-    is: mitigation::BOOST,
-    needs: "a processor whose boost is off; root",
-    interface: "/sys/devices/system/cpu/cpufreq/boost: 1, or /sys/devices/system/cpu/intel_pstate/no_turbo: 0",
-    undo: PUT_BACK,
-    proof: "/sys/devices/system/cpu/cpufreq/policyN/scaling_cur_freq above base_frequency",
-    reference: FREQUENCY,
-    plan: boost,
-};
-
 fn cpu_dma_latency(_: &Scene) -> Result<Proposal, Unavailable> {
     Ok(Proposal {
         holds: vec![Hold::CpuDmaLatency],
         ..Proposal::default()
     })
-}
-
-fn resume_latency(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let changes = scene.cpus.iter().filter_map(|cpu| {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
-        existing(
-            scene,
-            path,
-            Form::Text,
-            "n/a",
-            format!("CPU {cpu} polls instead of sleeping"),
-        )
-    });
-    let changes = changes.collect();
-    proposal(
-        changes,
-        "the kernel has no limits for single CPUs: cpu-dma-latency has one for all",
-    )
 }
 
 /// The frequency policies of the CPUs that are meant.
@@ -133,30 +84,4 @@ fn governor(scene: &Scene) -> Result<Proposal, Unavailable> {
         ));
     }
     proposal(changes, NO_CPUFREQ)
-}
-
-fn energy_preference(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let changes = policies(scene).into_iter().filter_map(|policy| {
-        let path = format!("{POLICIES}/policy{policy}/energy_performance_preference");
-        existing(
-            scene,
-            path,
-            Form::Text,
-            "performance",
-            "the processor does not save energy",
-        )
-    });
-    let changes = changes.collect();
-    proposal(
-        changes,
-        "the processor takes no energy preference here (HWP or CPPC in active mode)",
-    )
-}
-
-fn boost(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let why = "frequencies above the nominal one";
-    let of = |path: &str, on: &str| existing(scene, path, Form::Text, on, why);
-    let changes = of("/sys/devices/system/cpu/cpufreq/boost", "1")
-        .or_else(|| of("/sys/devices/system/cpu/intel_pstate/no_turbo", "0"));
-    proposal(changes.into_iter().collect(), NO_CPUFREQ)
 }

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use taillab_model::mitigation;
 
 use super::{ENDS_WITH_THREAD, Mitigation, PUT_BACK, existing};
-use crate::global_fifo::GlobalFifoError;
 use crate::noise::RtThrottle;
 use crate::target::cpu_groups;
-use crate::tune::change::{Change, Hold};
+use crate::tune::change::Change;
 use crate::tune::proposal::{Conflict, Proposal, Unavailable};
 use crate::tune::scene::{Scene, Thread};
-use crate::tune::setting::{FileSetting, Form, Policy, SchedulingValue, Setting};
+use crate::tune::setting::{Form, Policy, SchedulingValue, Setting};
 
 const SCHED: &str = "man 7 sched; Tales of the Tail, sections 4.1 and 4.2";
 
@@ -74,27 +73,6 @@ pub(super) const SLICE: Mitigation = Mitigation {
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
     reference: "kernel Documentation/scheduler/sched-eevdf.rst",
     plan: slice,
-};
-
-pub(super) const TIMER_SLACK: Mitigation = Mitigation {
-    is: mitigation::TIMER_SLACK,
-    needs: "-p; CAP_SYS_NICE",
-    interface: "/proc/TID/timerslack_ns of each thread of the server: 1",
-    undo: ENDS_WITH_THREAD,
-    proof: "taillab noise, or cyclictest: the median of the wake-up from a timer",
-    reference: "man 2 PR_SET_TIMERSLACK",
-    plan: timer_slack,
-};
-
-pub(super) const GLOBAL_FIFO: Mitigation = Mitigation {
-    is: mitigation::GLOBAL_FIFO,
-    needs: "Linux 6.12 or later with sched_ext; root; a process that holds it (--hold)",
-    interface: "a scheduler without operations of its own, for the whole machine: the kernel then has one queue for \
-                all threads that are neither real-time nor SCHED_DEADLINE",
-    undo: "the kernel takes it away with the process that holds it, or when a thread has not run for 30 s",
-    proof: "/sys/kernel/sched_ext/state: enabled; root/ops: taillab_global_fifo",
-    reference: "kernel Documentation/scheduler/sched-ext.rst; Tales of the Tail, section 4.2",
-    plan: global_fifo,
 };
 
 /// How a thread is scheduled, without the slack of its timers, which is a setting of its own; `None` where it has
@@ -268,47 +246,4 @@ fn others_idle(scene: &Scene) -> Result<Proposal, Unavailable> {
         ));
     }
     super::proposal(changes, "no other program may run on the server's CPUs")
-}
-
-fn timer_slack(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let server = scene.server()?;
-    let mut changes = Vec::new();
-    let mut is_real_time = false;
-    for thread in &server.threads {
-        let path = format!("/proc/{}/timerslack_ns", thread.identity.pid);
-        let file = FileSetting {
-            thread: Some(thread.identity),
-            ..FileSetting::new(path, Form::Text)
-        };
-        let setting = Setting::File(file);
-        match setting.read(&scene.roots) {
-            Ok(now) if now == "0" => is_real_time = true,
-            Ok(_) => {
-                let why = format!(
-                    "{} of {} wakes up when its timer is due",
-                    thread.name, server.name
-                );
-                changes.push(Change::new(setting, "1", why));
-            }
-            Err(_) => {}
-        }
-    }
-    let otherwise = match is_real_time {
-        true => "the server's threads have real-time priority: their timers have no slack already",
-        false => "the server's timer slack cannot be read: run as root (sudo)",
-    };
-    super::proposal(changes, otherwise)
-}
-
-fn global_fifo(scene: &Scene) -> Result<Proposal, Unavailable> {
-    match crate::global_fifo::state(&scene.roots.sys) {
-        None => Err(Unavailable(GlobalFifoError::Missing.to_string())),
-        Some(Err(other)) => Err(Unavailable(format!(
-            "the scheduler \"{other}\" is in place already: end it first"
-        ))),
-        Some(Ok(())) => Ok(Proposal {
-            holds: vec![Hold::GlobalFifo],
-            ..Proposal::default()
-        }),
-    }
 }

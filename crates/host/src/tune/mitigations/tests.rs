@@ -14,13 +14,14 @@ use crate::tune::revert::Which;
 use crate::tune::scene::Scope;
 use crate::tune::{Tuner, Unavailable};
 
+mod removed;
 mod systemd;
 
 const PID: u32 = 4711;
 const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 3 1 1 0 0 0 0 0 0 0 \
                     0 0 0 17 3 0 0 0";
 
-/// A machine with eight CPUs, two nodes, SMT, cpufreq, a network card with two queues.
+/// A machine with eight CPUs, two nodes, cpufreq, a network card with two queues.
 const MACHINE: &[(&str, &str)] = &[
     ("proc/sys/kernel/random/boot_id", "a-boot\n"),
     ("proc/4711/stat", STAT),
@@ -34,7 +35,6 @@ const MACHINE: &[(&str, &str)] = &[
         "Name:\tserver\nTgid:\t4711\nCpus_allowed_list:\t2-3\n",
     ),
     ("proc/4711/cgroup", "0::/web.slice\n"),
-    ("proc/4711/timerslack_ns", "50000\n"),
     (
         "proc/self/net/dev",
         "Inter-| Receive\n face |bytes packets\n  lo: 9 9 0\n  eth0: 100 10 0\n eth1: 0 0 0\n",
@@ -49,29 +49,10 @@ const MACHINE: &[(&str, &str)] = &[
     ("proc/irq/default_smp_affinity", "ff\n"),
     ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
     ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
-    ("proc/sys/kernel/watchdog_cpumask", "0-7\n"),
     ("proc/sys/kernel/numa_balancing", "1\n"),
-    ("proc/sys/vm/stat_interval", "1\n"),
-    ("proc/sys/vm/compaction_proactiveness", "20\n"),
     ("proc/sys/net/core/busy_poll", "0\n"),
     ("proc/sys/net/core/busy_read", "0\n"),
-    ("proc/sys/net/core/netdev_max_backlog", "1000\n"),
-    ("proc/sys/net/core/rps_sock_flow_entries", "0\n"),
-    ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
-    ("proc/sys/net/ipv4/tcp_autocorking", "1\n"),
-    ("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n"),
-    ("proc/sys/net/ipv4/tcp_notsent_lowat", "4294967295\n"),
     ("sys/devices/system/cpu/online", "0-7\n"),
-    ("sys/devices/system/cpu/smt/control", "on\n"),
-    (
-        "sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us",
-        "0\n",
-    ),
-    (
-        "sys/devices/system/cpu/cpu3/power/pm_qos_resume_latency_us",
-        "0\n",
-    ),
-    ("sys/devices/system/cpu/cpufreq/boost", "0\n"),
     (
         "sys/devices/system/cpu/cpufreq/policy0/related_cpus",
         "0 1\n",
@@ -96,13 +77,8 @@ const MACHINE: &[(&str, &str)] = &[
         "sys/devices/system/cpu/cpufreq/policy2/ondemand/up_threshold",
         "80\n",
     ),
-    (
-        "sys/devices/system/cpu/cpufreq/policy2/energy_performance_preference",
-        "balance_power\n",
-    ),
     ("sys/devices/system/node/node0/cpulist", "0-3\n"),
     ("sys/devices/system/node/node1/cpulist", "4-7\n"),
-    ("sys/devices/virtual/workqueue/cpumask", "ff\n"),
     (
         "sys/kernel/debug/sched/fair_server/cpu2/runtime",
         "50000000\n",
@@ -111,30 +87,13 @@ const MACHINE: &[(&str, &str)] = &[
         "sys/kernel/debug/sched/fair_server/cpu3/runtime",
         "50000000\n",
     ),
-    (
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "always [madvise] never\n",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/defrag",
-        "always defer [madvise] never\n",
-    ),
-    ("sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n"),
     ("sys/fs/cgroup/web.slice/cpu.max", "50000 100000\n"),
     ("sys/fs/cgroup/web.slice/cpu.stat", "\n"),
     ("sys/fs/cgroup/web.slice/cpuset.mems", "\n"),
-    ("sys/fs/cgroup/web.slice/memory.current", "1048576\n"),
-    ("sys/fs/cgroup/web.slice/memory.min", "0\n"),
-    ("sys/fs/cgroup/web.slice/memory.swap.max", "max\n"),
-    ("sys/class/net/eth0/threaded", "0\n"),
     ("sys/class/net/eth0/napi_defer_hard_irqs", "0\n"),
     ("sys/class/net/eth0/gro_flush_timeout", "0\n"),
     ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00\n"),
-    ("sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "0\n"),
     ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00\n"),
-    ("sys/class/net/eth0/queues/rx-1/rps_flow_cnt", "0\n"),
-    ("sys/class/net/eth0/queues/tx-0/xps_cpus", "00\n"),
-    ("sys/class/net/eth0/queues/tx-1/xps_cpus", "00\n"),
 ];
 
 /// What each writes there, by the end of the file's path. The others change threads or ask
@@ -148,16 +107,6 @@ const EFFECTS: &[(&str, &[(&str, &str)])] = &[
             ("cpu3/runtime", "0"),
         ],
     ),
-    ("timer-slack", &[("timerslack_ns", "1")]),
-    (
-        "housekeeping",
-        &[
-            ("workqueue/cpumask", "000000f3"),
-            ("watchdog_cpumask", "0-1,4-7"),
-            ("stat_interval", "120"),
-        ],
-    ),
-    ("smt", &[("smt/control", "off")]),
     ("cpu-quota", &[("cpu.max", "max 100000")]),
     (
         "irq-affinity",
@@ -171,19 +120,6 @@ const EFFECTS: &[(&str, &[(&str, &str)])] = &[
         "softirq-cpu",
         &[("rx-0/rps_cpus", "000000f3"), ("rx-1/rps_cpus", "000000f3")],
     ),
-    (
-        "rfs",
-        &[
-            ("rps_sock_flow_entries", "32768"),
-            ("rx-0/rps_flow_cnt", "16384"),
-            ("rx-1/rps_flow_cnt", "16384"),
-        ],
-    ),
-    (
-        "xps",
-        &[("tx-0/xps_cpus", "00000055"), ("tx-1/xps_cpus", "000000aa")],
-    ),
-    ("threaded-napi", &[("eth0/threaded", "1")]),
     ("busy-poll", &[("busy_poll", "50"), ("busy_read", "50")]),
     (
         "irq-suspension",
@@ -192,53 +128,10 @@ const EFFECTS: &[(&str, &[(&str, &str)])] = &[
             ("gro_flush_timeout", "200000"),
         ],
     ),
-    (
-        "resume-latency",
-        &[
-            ("cpu2/power/pm_qos_resume_latency_us", "n/a"),
-            ("cpu3/power/pm_qos_resume_latency_us", "n/a"),
-        ],
-    ),
     ("governor", &[("policy2/scaling_governor", "performance")]),
-    (
-        "energy-preference",
-        &[("policy2/energy_performance_preference", "performance")],
-    ),
-    ("boost", &[("cpufreq/boost", "1")]),
     (
         "numa",
         &[("numa_balancing", "0"), ("web.slice/cpuset.mems", "0")],
-    ),
-    (
-        "memory-lock",
-        &[
-            ("web.slice/memory.min", "1048576"),
-            ("web.slice/memory.swap.max", "0"),
-        ],
-    ),
-    (
-        "tcp-loss",
-        &[
-            ("netdev_max_backlog", "16384"),
-            ("tcp_rmem", "4096 131072 16777216"),
-        ],
-    ),
-    (
-        "memory-daemons",
-        &[
-            ("transparent_hugepage/enabled", "never"),
-            ("transparent_hugepage/defrag", "never"),
-            ("compaction_proactiveness", "0"),
-            ("0/state", "off"),
-        ],
-    ),
-    (
-        "tcp-latency",
-        &[
-            ("tcp_autocorking", "0"),
-            ("tcp_slow_start_after_idle", "0"),
-            ("tcp_notsent_lowat", "16384"),
-        ],
     ),
 ];
 
@@ -388,10 +281,10 @@ fn who_would_overwrite_a_setting_is_named() {
     let mut machine = MACHINE.to_vec();
     let irqbalance = STAT.replace("4711 (server)", "99 (irqbalance)");
     machine.push(("proc/99/stat", &irqbalance));
-    machine.push(("etc/sysctl.d/50-vm.conf", "vm.stat_interval = 1\n"));
+    machine.push(("etc/sysctl.d/50-numa.conf", "kernel.numa_balancing = 1\n"));
     machine.push((
         "etc/cron.d/tune",
-        "@daily root sysctl -w vm.compaction_proactiveness=20\n",
+        "@daily root sysctl -w net.core.busy_poll=0\n",
     ));
     let (folder, roots) = tree(&machine);
     let tuner = tuner(&roots, folder.path());
@@ -410,11 +303,14 @@ fn who_would_overwrite_a_setting_is_named() {
     );
     assert!(refused.unwrap_err().contains("--force"));
     assert!(said("irq-affinity", true).1.is_ok());
-    let (text, allowed) = said("housekeeping", false);
-    assert!(text.contains("50-vm.conf names vm.stat_interval"), "{text}");
+    let (text, allowed) = said("numa", false);
+    assert!(
+        text.contains("50-numa.conf names kernel.numa_balancing"),
+        "{text}"
+    );
     assert!(allowed.is_ok());
-    assert!(said("memory-daemons", false).0.contains("cron.d/tune"));
-    assert_eq!(said("smt", false).0, "");
+    assert!(said("busy-poll", false).0.contains("cron.d/tune"));
+    assert_eq!(said("softirq-cpu", false).0, "");
     let both = tuner
         .plan(&["irq-affinity", "interrupt-cpu"], &scope())
         .unwrap();
@@ -511,24 +407,13 @@ fn what_does_not_exist_is_refused_with_what_does() {
 }
 
 #[test]
-fn what_only_the_server_can_do_is_said_with_its_option() {
+fn a_server_on_several_nodes_takes_one_instance_for_each() {
     let (folder, roots) = tree(MACHINE);
     let stat = STAT.replace("(server)", "(memcached)");
     for path in ["proc/4711/stat", "proc/4711/task/4711/stat"] {
         fs::write(folder.path().join(path), &stat).unwrap();
     }
     let tuner = tuner(&roots, folder.path());
-    let part = |name: &str| tuner.plan(&[name], &scope()).unwrap().parts.remove(0);
-    let Err(Unavailable(reason)) = part("server-threads").proposal else {
-        panic!("nobody can change the threads of a server that runs");
-    };
-    assert!(
-        reason.contains("memcached has 1 thread for CPU 2-3") && reason.contains("-t 2"),
-        "{reason}"
-    );
-    let locked = part("memory-lock").proposal.unwrap();
-    assert!(locked.notes[0].contains("memcached with -k"), "{locked:?}");
-    // each instance keeps its memory on the node of its CPUs
     let both_nodes = Scope {
         cpus: Some("2-5".parse().unwrap()),
         ..scope()

@@ -70,7 +70,7 @@ impl FileSetting {
 
     /// Whether it is the slack of a thread's timers, of which a real-time thread has none: it reads 0, and what is
     /// written is ignored.
-    pub(crate) fn is_timer_slack(&self) -> bool {
+    fn is_timer_slack(&self) -> bool {
         self.path.ends_with(TIMER_SLACK)
     }
 

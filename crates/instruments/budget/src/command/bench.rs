@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_host::components::Bounds;
 use taillab_host::{Interrupt, Roots};
 use taillab_model::Nanos;
@@ -19,7 +19,7 @@ pub struct Bench<'a> {
     pub here: u32,
     /// The server's CPU; `None` on a machine with only one CPU.
     pub there: Option<u32>,
-    pub say: Say,
+    pub messages: Messages,
 }
 
 impl Bench<'_> {

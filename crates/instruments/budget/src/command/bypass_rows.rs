@@ -1,7 +1,7 @@
 //! Kernel bypass: memory that two threads share, AF_XDP, and DPDK where it is installed.
 
 use taillab_console::exit::Failure;
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_experiment::round_trips::{Measurement, RowPlan, RttPlan};
 use taillab_host::CpuSet;
 use taillab_host::components::testpmd_round_trips;
@@ -19,7 +19,7 @@ const SIZE: usize = 64;
 
 /// The rows of kernel bypass that need no card.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("kernel bypass");
+    bench.messages.step("kernel bypass");
     let memory = Row::new(
         "kernel bypass",
         Standing::Substituted,
@@ -76,7 +76,7 @@ fn round_trips(
         at_most: Some(bench.length),
         ..RttPlan::own(vec![plan], (MOST as u64, 1), (Some(&server), Some(&client)))?
     };
-    let quiet = Say {
+    let quiet = Messages {
         quiet: true,
         verbose: false,
     };

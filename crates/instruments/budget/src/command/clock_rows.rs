@@ -11,7 +11,7 @@ use crate::result::Standing;
 
 /// The paper's four rows.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("reading the clock");
+    bench.messages.step("reading the clock");
     let hypervisor = Virtualization::read(bench.roots).hypervisor();
     let row = |component, standing, how, paper| {
         Row::new(component, standing, how, paper)

@@ -10,7 +10,7 @@ use crate::result::Standing;
 
 /// The paper's rows of PCIe, and the clock of a NIC.
 pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("PCIe");
+    bench.messages.step("PCIe");
     let large = Row::new(
         "PCIe, 1536 B",
         Standing::Unavailable,

@@ -9,7 +9,7 @@ use crate::result::Standing;
 
 /// The paper's rows of user space and the operating system.
 pub fn user_space(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("user space and the kernel");
+    bench.messages.step("user space and the kernel");
     let row = |component, who: &str, paper| {
         let how = format!("packet socket → TAP → read → write → packet socket, {who}");
         Row::new(component, Standing::Measured, &how, paper).with("frame", "60 bytes")

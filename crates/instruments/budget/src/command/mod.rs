@@ -14,11 +14,11 @@ mod topology_file;
 
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::print::style;
 use taillab_console::rendered::Rendered;
 use taillab_console::rights::recover;
 use taillab_console::rundir::{RunDir, with_files};
-use taillab_console::say::Say;
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_report::json;
@@ -54,8 +54,8 @@ fn measure(
     own: &[Network],
     (here, there): (u32, Option<u32>),
 ) -> Result<BudgetResult, Failure> {
-    let (roots, say) = (Roots::default(), Say::of(args.common));
-    recover(&roots, say)?;
+    let (roots, messages) = (Roots::default(), Messages::of(args.common));
+    recover(&roots, messages)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = clock::unix_s();
     let bench = Bench {
@@ -64,7 +64,7 @@ fn measure(
         length: args.duration,
         here,
         there,
-        say,
+        messages,
     };
     let rows = rows(&bench);
     let (topologies, mut notes) = topology::all(&rows, own, args.draws as usize, args.seed);

@@ -24,7 +24,7 @@ const WARM_UP: Nanos = Nanos::from_millis(100);
 
 /// From the driver back to the driver; the server in between does nothing.
 pub fn host(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("the host");
+    bench.messages.step("the host");
     let row = Row::new(
         "host",
         Standing::Substituted,
@@ -69,7 +69,7 @@ fn why_no_card(devices: &[StampingDevice]) -> String {
 
 /// A client and a server, by UDP and with memcached.
 pub fn client_server(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("client and server");
+    bench.messages.step("client and server");
     let row = |component, server, paper, kind| {
         let row = Row::new(
             component,

@@ -5,9 +5,10 @@
 //! something that the probe missed. The loop with interrupts off separates the two: nothing of this kernel
 //! runs there, so all of its loss comes from below, and every other loop loses that much too.
 
+use taillab_model::Nanos;
 use taillab_model::explanation::Share;
+use taillab_model::interval::half_width_of_mean;
 use taillab_model::noise::{LoopKind, NoiseRow};
-use taillab_model::{Nanos, student_975};
 
 /// Fewer windows support no interval.
 const LEAST_WINDOWS: usize = 5;
@@ -63,10 +64,7 @@ pub fn share_lost(row: &NoiseRow) -> Share {
     }
     let lost = row.over_time.stolen_ns.iter().take(windows);
     let shares: Vec<f64> = lost.map(|ns| ns.as_secs_f64() / window).collect();
-    let n = windows as f64;
-    let mean = shares.iter().sum::<f64>() / n;
-    let squares: f64 = shares.iter().map(|share| (share - mean).powi(2)).sum();
-    let half = student_975(windows - 1) * (squares / (n - 1.0) / n).sqrt();
+    let (_, half) = half_width_of_mean(&shares);
     Share {
         value,
         lo: Some((value - half).max(0.0)),

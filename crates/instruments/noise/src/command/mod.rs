@@ -7,11 +7,11 @@ mod plan;
 
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::print::style;
 use taillab_console::rendered::Rendered;
 use taillab_console::rights::recover;
 use taillab_console::rundir::{RunDir, with_files};
-use taillab_console::say::Say;
 use taillab_experiment::noise::{Measuring, Phase};
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
@@ -28,13 +28,13 @@ use crate::{page, terminal};
 /// Plans, measures phase by phase, and prints.
 pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
-    let say = Say::of(args.common);
+    let messages = Messages::of(args.common);
     let plan = plan::plan(&args, &roots)?;
-    recover(&roots, say)?;
+    recover(&roots, messages)?;
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = clock::unix_s();
-    say.step("measuring the time stamp counter");
+    messages.step("measuring the time stamp counter");
     let counter = tsc::describe(&roots).map_err(host)?;
     let mut measuring = Measuring::new(
         &plan.usable,
@@ -45,7 +45,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     );
     let limit = cpu_quota(&roots);
     let mut held = plan.held.clone();
-    let mut rows = measure(&plan, &mut measuring, &mut held, say)?;
+    let mut rows = measure(&plan, &mut measuring, &mut held, messages)?;
     below_kernel::mark(&mut rows);
     let quota = limit.map(|before| quota(before, &roots));
     let result = NoiseResult {
@@ -76,14 +76,14 @@ fn measure(
     plan: &NoisePlan,
     measuring: &mut Measuring<'_>,
     held: &mut Vec<String>,
-    say: Say,
+    messages: Messages,
 ) -> Result<Vec<NoiseRow>, Failure> {
     let (mut rows, mut refused) = (Vec::new(), None);
     for phase in &plan.phases {
         if measuring.is_interrupted() {
             break;
         }
-        say.step(&describe(phase));
+        messages.step(&describe(phase));
         let isolation = match &phase.cpus {
             Some(cpus) if phase.interrupts_away => {
                 let isolation = Isolation::begin(cpus, &mut measuring.notes)?;

@@ -5,9 +5,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use taillab_console::args::Count;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rights::recover;
 use taillab_console::rundir::RunDir;
-use taillab_console::say::Say;
 use taillab_experiment::args::TraceFileArgs;
 use taillab_host::{Interrupt, Roots};
 
@@ -29,7 +29,7 @@ enum PagePart {
 
 /// Reproduces everything, writes and prints it.
 pub fn run(args: AllArgs) -> Result<Exit, Failure> {
-    recover(&Roots::default(), Say::of(args.common))?;
+    recover(&Roots::default(), Messages::of(args.common))?;
     let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let (of_tales, of_round_trips) = (tales_args(&args), round_trip_args(&args));

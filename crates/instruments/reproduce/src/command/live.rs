@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use taillab_analysis::statistics::ccdf;
 use taillab_console::exit::{Exit, Failure};
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_experiment::definition::Experiment;
 use taillab_experiment::fix::rounds::{
     Condition, KnownServer, Round, RoundsPlan, measure_rounds, mitigation, order,
@@ -224,11 +224,11 @@ pub fn reproduce(
     figure: &DeclaredFigure,
     panel: &Panel,
     effort: LiveEffort,
-    (interrupt, say): (&Interrupt, Say),
+    (interrupt, messages): (&Interrupt, Messages),
 ) -> Result<(ReproducedFigure, bool), Failure> {
     let plan = LivePlan::of(panel, effort)?;
     let name = panel::name(figure, panel);
-    say.note(&format_args!(
+    messages.note(&format_args!(
         "{name}: {} configurations in {} rounds, about {:.0} s",
         panel.configurations.len(),
         effort.rounds,
@@ -252,7 +252,7 @@ pub fn reproduce(
             (&server.experiment, &server.conditions),
             &rounds,
             known[step.server].clone(),
-            (interrupt, say),
+            (interrupt, messages),
             &mut |round| seen.add(server, &plan.ideals, round),
         );
         match found {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::instrument::Instrument;
 use taillab_console::print::style;
 use taillab_console::rendered::{Rendered, save_figure};
 use taillab_console::rundir::RunDir;
@@ -26,10 +27,10 @@ use crate::args::Paper;
 use crate::result::{JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated};
 use crate::{page, terminal};
 
-/// Reproduces a paper.
-pub fn run(paper: Paper) -> Result<Exit, Failure> {
+/// Reproduces a paper, or lists what can be reproduced with the instruments that are built in.
+pub fn run(paper: Paper, built_in: &[Instrument]) -> Result<Exit, Failure> {
     match paper {
-        Paper::List(args) => list::run(args),
+        Paper::List(args) => list::run(args, built_in),
         Paper::Tales(args) => tales::run(args),
         Paper::Deconstructing(args) => deconstructing::run(args),
         Paper::All(args) => all::run(args),

@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rights::{Remaining, give_up_root, recover};
 use taillab_console::rundir::RunDir;
-use taillab_console::say::Say;
 use taillab_experiment::simulation::{Gauge, play, simulate, watched};
 use taillab_experiment::time_stamps::TraceFile;
 use taillab_host::{Interrupt, Roots, cpus};
@@ -82,8 +82,9 @@ impl Item {
                 )));
             }
             let effort = LiveEffort::new(args.quick, args.seed);
-            let say = Say::of(args.common);
-            let (mut made, partial) = live::reproduce(&figure, panel, effort, (interrupt, say))?;
+            let messages = Messages::of(args.common);
+            let (mut made, partial) =
+                live::reproduce(&figure, panel, effort, (interrupt, messages))?;
             if args.quick {
                 made.show.push_str(" --quick");
             }
@@ -109,7 +110,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     })?;
     let is_live = wanted.iter().any(Item::is_live);
     if is_live {
-        recover(&roots, Say::of(args.common))?;
+        recover(&roots, Messages::of(args.common))?;
     }
     // first: without its privileges, root may make no directory in another user's
     let dir = RunDir::create_if_asked(args.output.clone(), 0)?;

@@ -88,6 +88,9 @@ pub struct DeclaredRow {
     /// Hardware that it needs to be as in the paper.
     #[serde(default)]
     pub hardware: Option<Hardware>,
+    /// The instrument whose command it is, where it is another one than `reproduce`.
+    #[serde(default)]
+    pub instrument: Option<String>,
     /// What the command measures where that is missing.
     #[serde(default)]
     pub substitute: Option<String>,

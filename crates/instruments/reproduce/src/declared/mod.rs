@@ -9,7 +9,7 @@ mod status;
 use taillab_console::exit::Failure;
 
 pub use self::file::{
-    ClosedClients, Configuration, Declared, DeclaredFigure, FanOut, Panel, PaperName,
+    ClosedClients, Configuration, Declared, DeclaredFigure, DeclaredRow, FanOut, Panel, PaperName,
     SimulatedQueue, Source, Statement,
 };
 pub use self::region::Region;
@@ -37,7 +37,6 @@ pub fn all() -> Result<Vec<Declared>, Failure> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::file::DeclaredRow;
     use super::*;
 
     #[test]
@@ -47,6 +46,10 @@ mod tests {
             assert!(!file.rows.is_empty(), "{name} has no row");
             for row in &file.rows {
                 assert!(row.seconds > 0 && !row.what.is_empty(), "{name}: {row:?}");
+                let of_others = ["noise", "budget", "rtt", "sim", "time-gone"];
+                let mut words = row.command.split(' ');
+                let is_of_another = words.any(|word| of_others.contains(&word));
+                assert_eq!(is_of_another, row.instrument.is_some(), "{name}: {row:?}");
                 let needs_substitute = row.hardware.is_some() || row.cpus > 2;
                 assert_eq!(
                     needs_substitute,

@@ -124,16 +124,19 @@ pub enum RowStatus {
     NeedsHardware,
     /// It needs a program that is not installed.
     NeedsProgram,
+    /// It is a command of an instrument that this program was built without.
+    NotBuiltIn,
 }
 
 impl RowStatus {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::RunsHere,
         Self::ModelOnly,
         Self::NeedsCpus,
         Self::NeedsHardware,
         Self::NeedsProgram,
+        Self::NotBuiltIn,
     ];
 
     /// What a person reads.
@@ -144,6 +147,7 @@ impl RowStatus {
             Self::NeedsCpus => "needs more CPUs",
             Self::NeedsHardware => "needs hardware",
             Self::NeedsProgram => "needs a program",
+            Self::NotBuiltIn => "not built in",
         }
     }
 }

@@ -7,8 +7,8 @@ mod serve;
 use taillab_analysis::rtt::elimination;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rundir::with_files;
-use taillab_console::say::Say;
 use taillab_experiment::round_trips::Measurement;
 use taillab_host::{Interrupt, clock};
 
@@ -21,10 +21,10 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     if let Some(address) = args.serve {
         return serve::run(address, &args);
     }
-    let say = Say::of(args.common);
+    let messages = Messages::of(args.common);
     let plan = plan::plan(&args)?;
     if !plan.left_out.is_empty() {
-        say.note(&format_args!("left out: {}", plan.left_out.join("; ")));
+        messages.note(&format_args!("left out: {}", plan.left_out.join("; ")));
     }
     let interrupt = Interrupt::register().map_err(host)?;
     let mut wanted = Outputs::new(args.output, args.common, &plan)?;
@@ -42,7 +42,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         rows: Vec::new(),
         elimination: Vec::new(),
     };
-    let measured = Measurement::new(&plan, &interrupt, say)?.rows(|row| {
+    let measured = Measurement::new(&plan, &interrupt, messages)?.rows(|row| {
         wanted.row(row);
         Ok(())
     })?;

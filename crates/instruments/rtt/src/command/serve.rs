@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_experiment::round_trips::failure;
 use taillab_host::{Interrupt, cpus};
 use taillab_load::rtt::{LEAST_BYTES, Mode, Peer, PeerSpec, Proto};
@@ -38,7 +38,7 @@ pub fn run(address: SocketAddr, args: &RttArgs) -> Result<Exit, Failure> {
         None => Ok(()),
     };
     let peer = Peer::start(&spec, prepare).map_err(|error| failure(&error))?;
-    Say::of(args.common).note(&format_args!("{} serves until Ctrl-C", peer.name()));
+    Messages::of(args.common).note(&format_args!("{} serves until Ctrl-C", peer.name()));
     while !interrupt.is_raised() {
         thread::sleep(PERIOD);
     }

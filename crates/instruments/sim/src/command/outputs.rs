@@ -31,7 +31,6 @@ pub struct Outputs {
 enum Plot {
     Terminal,
     Svg(PathBuf),
-    Png(PathBuf),
     Html(PathBuf),
 }
 
@@ -75,7 +74,7 @@ impl Plot {
     fn file(&self) -> Option<&Path> {
         match self {
             Self::Terminal => None,
-            Self::Svg(path) | Self::Png(path) | Self::Html(path) => Some(path),
+            Self::Svg(path) | Self::Html(path) => Some(path),
         }
     }
 }
@@ -87,10 +86,14 @@ fn plot(path: PathBuf) -> Result<Plot, Failure> {
     let extension = path.extension().map(|name| name.to_ascii_lowercase());
     match extension.as_ref().and_then(|name| name.to_str()) {
         Some("svg") => Ok(Plot::Svg(path)),
-        Some("png") => Ok(Plot::Png(path)),
+        Some("png" | "pdf") => Err(Failure::usage(format!(
+            "taillab draws FILE.svg and FILE.html; PNG and PDF are drawn by its Python package, from a saved result \
+             (-o DIR): taillab.plot.ccdf(taillab.load(\"DIR\")).figure.savefig(\"{}\")",
+            path.display()
+        ))),
         Some("html" | "htm") => Ok(Plot::Html(path)),
         _ => Err(Failure::usage(format!(
-            "cannot tell the format of `{}`; name it FILE.svg, FILE.png or FILE.html, or - for the \
+            "cannot tell the format of `{}`; name it FILE.svg or FILE.html, or - for the \
                  terminal",
             path.display()
         ))),
@@ -108,7 +111,6 @@ pub fn save(wanted: &mut Outputs, report: &SimulationReport) -> Result<(), Failu
         written = written.and(match plot {
             Plot::Terminal => Ok(()),
             Plot::Svg(path) => put(path, Ok(figure.svg())),
-            Plot::Png(path) => put(path, figure.png().or_exit(Exit::Failed)),
             Plot::Html(path) => put(path, Ok(page::render(report))),
         });
     }

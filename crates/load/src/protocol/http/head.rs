@@ -1,7 +1,11 @@
 //! The head of an answer: status line and headers.
 
+use taillab_model::wire::http::{
+    CONTENT_LENGTH, TRANSFER_ENCODING, VERSION, elements, is_chunked, value_of,
+};
+
 use crate::protocol::Decoded;
-use crate::protocol::scan::{could_begin, decimal, line};
+use crate::protocol::scan::{could_begin, line, size};
 
 /// The longest head of an answer, interim answers (1xx) before it included.
 pub(super) const MAX_HEAD_BYTES: usize = 1 << 16;
@@ -40,7 +44,7 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
         line(bytes, at, MAX_HEAD_BYTES.saturating_sub(at), at + shortest)
     };
     let (text, mut at) = match next(from, SHORTEST) {
-        Err(_) if !could_begin(&bytes[from..], &[b"HTTP/1."]) => return Err(Decoded::Malformed),
+        Err(_) if !could_begin(&bytes[from..], &[VERSION]) => return Err(Decoded::Malformed),
         found => found?,
     };
     let (minor, status) = status_line(text).ok_or(Decoded::Malformed)?;
@@ -58,22 +62,22 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
         if !matches!(first | 0x20, b'c' | b't') {
             continue;
         }
-        if let Some(value) = value_of(text, b"content-length") {
-            let value = decimal(value);
+        if let Some(value) = value_of(text, CONTENT_LENGTH) {
+            let value = size(value);
             if value.is_none() || length.is_some() && length != value {
                 return Err(Decoded::Malformed);
             }
             length = value;
-        } else if let Some(value) = value_of(text, b"transfer-encoding") {
-            if !tokens(value).last().is_some_and(|t| is(t, b"chunked")) {
+        } else if let Some(value) = value_of(text, TRANSFER_ENCODING) {
+            if !is_chunked(value) {
                 return Err(Decoded::Malformed);
             }
             chunked = true;
         } else if let Some(value) = value_of(text, b"connection") {
-            for token in tokens(value) {
-                if is(token, b"close") {
+            for token in elements(value) {
+                if token.eq_ignore_ascii_case(b"close") {
                     closes = true;
-                } else if is(token, b"keep-alive") && minor == b'0' {
+                } else if token.eq_ignore_ascii_case(b"keep-alive") && minor == b'0' {
                     closes = false;
                 }
             }
@@ -96,7 +100,7 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
 
 /// `HTTP/1.x NNN reason`: x and NNN.
 fn status_line(text: &[u8]) -> Option<(u8, u16)> {
-    let rest = text.strip_prefix(b"HTTP/1.")?;
+    let rest = text.strip_prefix(VERSION)?;
     let (&[minor, b' ', hundreds, tens, ones], reason) = rest.split_first_chunk()? else {
         return None;
     };
@@ -106,20 +110,4 @@ fn status_line(text: &[u8]) -> Option<(u8, u16)> {
         && (100..600).contains(&status)
         && reason.first().is_none_or(|&b| b == b' ');
     known.then_some((minor, status))
-}
-
-/// The value of a header line if it has this name, which is in lower case.
-#[inline]
-fn value_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (this, rest) = text.split_at_checked(name.len())?;
-    let value = rest.strip_prefix(b":")?;
-    is(this, name).then(|| value.trim_ascii())
-}
-
-fn tokens(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
-}
-
-fn is(token: &[u8], name: &[u8]) -> bool {
-    token.eq_ignore_ascii_case(name)
 }

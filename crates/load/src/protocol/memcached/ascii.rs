@@ -1,8 +1,9 @@
 //! `get` and `set`, memcached's text protocol.
 
+use taillab_model::wire::word;
 use taillab_model::{Operation, Outcome};
 
-use crate::protocol::scan::{could_begin, decimal, line, value, word};
+use crate::protocol::scan::{could_begin, line, size, value};
 use crate::protocol::store::{ExpectedAnswer, Messages, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
@@ -90,10 +91,10 @@ pub(super) fn is_refusal(text: &[u8]) -> bool {
 #[inline]
 fn value_line(rest: &[u8]) -> Option<(&[u8], usize)> {
     let (key, rest) = word(rest);
-    let (flags, size) = word(rest);
+    let (flags, digits) = word(rest);
     // flags are 32 bits
     let known = !key.is_empty() && flags.len() <= 10 && flags.iter().all(u8::is_ascii_digit);
-    let size = decimal(size)?;
+    let size = size(digits)?;
     (known && !flags.is_empty()).then_some((key, size))
 }
 

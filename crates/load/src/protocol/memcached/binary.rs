@@ -1,21 +1,16 @@
 //! memcached's binary protocol.
 //!
-//! Header, 24 bytes, numbers big endian: magic, opcode, key length (2), extras length,
-//! data type, status or vbucket (2), length of the body (4), opaque (4), CAS (8). The server
-//! returns the opaque of the request: on a stream the request's tag, in a datagram, where the
+//! The server returns the opaque of the request: on a stream the request's tag, in a datagram, where the
 //! frame's id identifies the request, the number of the key.
 
+use taillab_model::wire::memcached::{BinaryHeader, HEADER_BYTES, OPAQUE_AT, REQUEST, RESPONSE};
 use taillab_model::{Operation, Outcome};
 
 use crate::protocol::store::{ExpectedAnswer, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
-const HEADER_BYTES: usize = 24;
-const REQUEST: u8 = 0x80;
-const RESPONSE: u8 = 0x81;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
-const OPAQUE_AT: usize = 12;
 /// Flags before a value.
 const FLAGS_BYTES: usize = 4;
 const NOT_FOUND: u16 = 1;
@@ -65,13 +60,12 @@ impl Header {
     /// `None` if this is not the header of a response to a get or a set, or its lengths are wrong.
     #[inline]
     fn read(h: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let key_bytes = usize::from(u16::from_be_bytes([h[2], h[3]]));
-        let extras_bytes = usize::from(h[4]);
+        let header = BinaryHeader::read(h);
         let this = Self {
-            opcode: h[1],
-            status: u16::from_be_bytes([h[6], h[7]]),
-            body_bytes: u32::from_be_bytes([h[8], h[9], h[10], h[11]]) as usize,
-            opaque: [h[12], h[13], h[14], h[15]],
+            opcode: header.opcode,
+            status: header.status,
+            body_bytes: header.body_bytes as usize,
+            opaque: header.opaque,
         };
         // a response to a get or a set has no key, and a value has its flags before it
         let extras = match (this.opcode, this.status) {
@@ -83,10 +77,10 @@ impl Header {
             0 => 0,
             _ => MAX_ERROR_BYTES,
         };
-        let fits = h[0] == RESPONSE
+        let fits = header.magic == RESPONSE
             && matches!(this.opcode, GET | SET)
-            && key_bytes == 0
-            && extras_bytes == extras
+            && header.key_bytes == 0
+            && usize::from(header.extras_bytes) == extras
             && (extras..=limit).contains(&this.body_bytes);
         fits.then_some(this)
     }

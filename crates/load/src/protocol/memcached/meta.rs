@@ -3,10 +3,11 @@
 //! A request asks for its opaque back (`O`, on a stream the tag) and a get for its key
 //! (`k`), so that an answer says which request it is for.
 
+use taillab_model::wire::{hexadecimal, word};
 use taillab_model::{Operation, Outcome};
 
 use super::ascii::{body_line, first_line, is_refusal};
-use crate::protocol::scan::{decimal, hexadecimal, value, word};
+use crate::protocol::scan::{size, value};
 use crate::protocol::store::{ExpectedAnswer, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
@@ -50,7 +51,9 @@ impl<'a> Flags<'a> {
             let (flag, more) = word(rest);
             match flag.split_first() {
                 Some((b'k', key)) => this.key = Some(key),
-                Some((b'O', opaque)) => this.opaque = hexadecimal(opaque),
+                Some((b'O', opaque)) => {
+                    this.opaque = hexadecimal(opaque).and_then(|opaque| u32::try_from(opaque).ok());
+                }
                 _ => {}
             }
             rest = more;
@@ -70,9 +73,9 @@ pub(super) fn decode(asked: &ExpectedAnswer<'_>, bytes: &[u8]) -> Decoded {
     let (code, rest) = word(text);
     match (asked.operation, code) {
         (Operation::Get, b"VA") => {
-            let (size, flags) = word(rest);
+            let (digits, flags) = word(rest);
             let flags = Flags::read(flags);
-            let fits = decimal(size) == Some(asked.value_bytes)
+            let fits = size(digits) == Some(asked.value_bytes)
                 && flags.key.is_some_and(|key| asked.key.is(key))
                 && flags.opaque == Some(asked.tag);
             if !fits {
@@ -99,8 +102,8 @@ pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
     let (text, data) = body_line(bytes)?;
     let (code, rest) = word(text);
     if code == b"VA" {
-        let (size, flags) = word(rest);
-        let size = decimal(size).ok_or(Malformed)?;
+        let (digits, flags) = word(rest);
+        let size = size(digits).ok_or(Malformed)?;
         let key = Flags::read(flags).key.ok_or(Malformed)?;
         if whole && (data.len() != size + 2 || !data.ends_with(b"\r\n")) {
             return Err(Malformed);

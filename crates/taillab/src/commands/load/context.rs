@@ -1,7 +1,7 @@
 //! What every kind of load has at hand.
 
 use taillab_console::exit::{Exit, Failure};
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
 use taillab_load::target::{Host, Place};
@@ -20,7 +20,7 @@ pub struct Context<'a> {
     pub plan: &'a LoadPlan,
     pub session: Session<'a>,
     pub interrupt: &'a Interrupt,
-    pub say: Say,
+    pub messages: Messages,
     /// Measured where the load is a share of it.
     pub capacity: Option<Capacity>,
     /// When this client of several begins.
@@ -32,11 +32,12 @@ impl<'a> Context<'a> {
     pub fn connect(
         plan: &'a LoadPlan,
         interrupt: &'a Interrupt,
-        say: Say,
+        messages: Messages,
     ) -> Result<Self, Failure> {
-        say.step(&format!("connecting to {}", plan.target));
+        messages.step(&format!("connecting to {}", plan.target));
         let endpoint = resolve::endpoint(&plan.target.place)?;
-        let mut session = Session::connect(endpoint, &plan.requests, &plan.client, interrupt, say)?;
+        let mut session =
+            Session::connect(endpoint, &plan.requests, &plan.client, interrupt, messages)?;
         if plan.prefill {
             session.prefill()?;
         }
@@ -44,7 +45,7 @@ impl<'a> Context<'a> {
             plan,
             session,
             interrupt,
-            say,
+            messages,
             capacity: None,
             appointment: None,
         })
@@ -55,9 +56,9 @@ impl<'a> Context<'a> {
         let Some(outstanding) = self.plan.work.calibration() else {
             return Ok(());
         };
-        self.say.step("finding the capacity");
+        self.messages.step("finding the capacity");
         let capacity = self.session.calibrate(outstanding, self.plan.seed)?;
-        self.say.step(&format!(
+        self.messages.step(&format!(
             "the capacity is {} per second",
             rate(capacity.peak_per_s)
         ));

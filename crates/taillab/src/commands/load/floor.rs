@@ -70,7 +70,7 @@ pub fn against_responder<T>(
                 .to_owned(),
         );
     }
-    context.say.step("measuring the client's own floor");
+    context.messages.step("measuring the client's own floor");
     let server = context.session.endpoint();
     let outcome = start(plan, server, places).and_then(|running| {
         let mut session = Session::connect(
@@ -78,7 +78,7 @@ pub fn against_responder<T>(
             &running.echo,
             &plan.client,
             context.interrupt,
-            context.say,
+            context.messages,
         )?;
         let description = describe(server, running.sizes, places);
         measure(&mut session, length, description)

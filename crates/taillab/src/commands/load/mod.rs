@@ -23,7 +23,7 @@ mod watch;
 use taillab_analysis::load::LoadCurves;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_model::load_result::Floor;
@@ -55,7 +55,7 @@ fn carry_out(
     plan: &LoadPlan,
     appointment: Option<&Appointment>,
 ) -> Result<Exit, Failure> {
-    let say = Say::of(args.common);
+    let messages = Messages::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
     let outputs = Outputs::new(args.output, args.common, args.limits, plan)?;
     let _awake = plan
@@ -65,7 +65,7 @@ fn carry_out(
         .transpose()
         .map_err(host)?;
     plan.client.placing.step_aside()?;
-    let mut context = Context::connect(plan, &interrupt, say)?;
+    let mut context = Context::connect(plan, &interrupt, messages)?;
     context.appointment = appointment;
     context.calibrate()?;
     let mut outcome = measure(&mut context)?;

@@ -48,7 +48,7 @@ pub fn sweep(context: &mut Context<'_>, work: &Open) -> Result<LoadOutcome, Fail
         }
         let seed = mixed(context.plan.seed, place as u64);
         let measured = Planned::of(context, work, *level, seed).and_then(|planned| {
-            context.say.step(&format!(
+            context.messages.step(&format!(
                 "load {} of {}: {} per second",
                 place + 1,
                 work.levels.len(),

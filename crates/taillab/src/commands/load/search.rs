@@ -69,7 +69,7 @@ fn measure(
             threads: context.plan.client.threads(),
         },
     )?;
-    context.say.step(&format!(
+    context.messages.step(&format!(
         "trying {} per second for {}{}",
         rate(trial.rate_per_s),
         trial.length,

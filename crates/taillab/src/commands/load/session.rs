@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
-use taillab_analysis::median;
 use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::messages::Messages;
 use taillab_console::progress::{Phase, Progress};
-use taillab_console::say::Say;
 use taillab_experiment::capacity::{self, BLOCKS, CapacityBlocks};
 use taillab_experiment::pipeline::{loaded_requests, summarise_load};
 use taillab_host::{Interrupt, clock};
@@ -16,6 +15,7 @@ use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, NoHooks, OpenFleet, PingPong,
     SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
+use taillab_model::interval::median;
 use taillab_model::load_result::Capacity;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::rate;
@@ -32,7 +32,7 @@ pub struct Session<'a> {
     endpoint: Endpoint,
     client: &'a ClientPlan,
     interrupt: &'a Interrupt,
-    say: Say,
+    messages: Messages,
 }
 
 /// What is sent in one measurement.
@@ -74,7 +74,7 @@ impl<'a> Session<'a> {
         requests: &Requests,
         client: &'a ClientPlan,
         interrupt: &'a Interrupt,
-        say: Say,
+        messages: Messages,
     ) -> Result<Self, Failure> {
         let placing = client.placing.clone();
         let pin = move |i| placing.pin(i).map_err(PrepareError::from);
@@ -84,13 +84,13 @@ impl<'a> Session<'a> {
             Ok(connected.with(client.habits))
         };
         let work = || Fleet::connect(client.threads(), pin, connect);
-        let fleet = Progress::new(say.quiet).during(&[], || 0, work)?;
+        let fleet = Progress::new(messages.quiet).during(&[], || 0, work)?;
         Ok(Self {
             fleet,
             endpoint,
             client,
             interrupt,
-            say,
+            messages,
         })
     }
 
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
         let stop = self.interrupt.flag();
         let done = || progress.received();
         let work = || fleet.prefill(endpoint, stop);
-        let stored = Progress::new(self.say.quiet).during(&phases, done, work)?;
+        let stored = Progress::new(self.messages.quiet).during(&phases, done, work)?;
         if stored.interrupted {
             return Err(interrupted("while the keys were stored"));
         }
@@ -154,7 +154,8 @@ impl<'a> Session<'a> {
             stop,
         };
         let work = || fleet.saturate(&load, &mut blocks);
-        let found = Progress::new(self.say.quiet).during(&phases, || done.load(Relaxed), work)?;
+        let found =
+            Progress::new(self.messages.quiet).during(&phases, || done.load(Relaxed), work)?;
         if found.stopped == Some(StopReason::Interrupted) {
             return Err(interrupted("while the capacity was measured"));
         }
@@ -214,14 +215,14 @@ impl<'a> Session<'a> {
             stop,
         };
         let started_unix_s = clock::unix_s();
-        let run = watch::load(self.say, what, length, &progress, || {
+        let run = watch::load(self.messages, what, length, &progress, || {
             fleet.open_loop(load, &mut NoHooks)
         })?;
         let is_measured = run.iter_measured().next().is_some();
         match (unsent(&run, length), is_measured) {
             (Some(unsent), false) => return Err(Failure::failed(unsent)),
             (None, false) => return Err(self.nothing_measured(run.stopped)),
-            (Some(unsent), true) => self.say.note(&format_args!("warning: {unsent}")),
+            (Some(unsent), true) => self.messages.note(&format_args!("warning: {unsent}")),
             (None, true) => {}
         }
         let arrivals = if shape.is_poisson() {
@@ -260,7 +261,7 @@ impl<'a> Session<'a> {
         };
         let started = clock::unix_s();
         let whole = length + warm_up;
-        let found = watch::load(self.say, "closed loop", whole, &progress, || {
+        let found = watch::load(self.messages, "closed loop", whole, &progress, || {
             fleet.saturate(&load, &mut NoHooks)
         })?;
         if found.responses == 0 && found.stopped.is_some() {
@@ -292,7 +293,7 @@ impl<'a> Session<'a> {
         };
         let started = clock::unix_s();
         let whole = length + warm_up;
-        let run = watch::load(self.say, "ping-pong", whole, &progress, || {
+        let run = watch::load(self.messages, "ping-pong", whole, &progress, || {
             fleet.ping_pong(&load, &mut NoHooks)
         })?;
         if run.iter_measured().next().is_none() {

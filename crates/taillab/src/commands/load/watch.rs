@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use taillab_console::messages::{self, Messages};
 use taillab_console::progress::{self, meanwhile};
-use taillab_console::say::{self, Say};
 use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
@@ -16,14 +16,14 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Runs `work`, a load of this length, on its own thread and shows a line that is renewed once a
 /// second. Where stderr is not a terminal, `-v` prints each line instead.
 pub fn load<T: Send>(
-    say: Say,
+    messages: Messages,
     name: &str,
     length: Nanos,
     progress: &FleetProgress,
     work: impl FnOnce() -> T + Send,
 ) -> T {
     let terminal = std::io::stderr().is_terminal();
-    let shown = !say.quiet && (terminal || say.verbose);
+    let shown = !messages.quiet && (terminal || messages.verbose);
     let bar = (shown && terminal).then(|| rolling(name, length));
     let mut view = View::new(progress);
     let look = || {
@@ -38,7 +38,7 @@ pub fn load<T: Send>(
                 bar.set_position(view.elapsed().get().min(length.get()));
                 bar.set_message(line);
             }
-            None => say::line(&line),
+            None => messages::line(&line),
         }
     };
     let result = meanwhile(WINDOW, look, work);

@@ -9,15 +9,16 @@ use taillab_analysis::verdict::VirtualWorkers;
 use taillab_console::args::{AnalysisArgs, Output};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::progress::Progress;
 use taillab_console::rights::{Remaining, give_up_root, recover};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
-use taillab_console::say::Say;
 use taillab_experiment::definition::{Experiment, Transport};
 use taillab_experiment::fix;
 use taillab_experiment::fix::FixArgs;
 use taillab_experiment::pipeline::{
-    self, Analysed, Attachments, BeforeLoad, Client, Known, Shown, Source, limits, next_steps,
+    self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, Shown, Source, limits,
+    next_steps,
 };
 use taillab_experiment::testbed::measure::Rate;
 use taillab_experiment::testbed::{
@@ -39,7 +40,7 @@ const OBSERVE: Duration = Duration::from_millis(500);
 
 /// Runs the experiment; the result is printed and saved.
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let say = Say::of(args.common);
+    let messages = Messages::of(args.common);
     let (common, save_capture, fix) = (args.common, args.save_capture, args.fix.clone());
     let asked = fix::FixRequest::of(&fix, &args.factorial.factorial, fix::Consent::Given)?;
     let (file, output, saves) = (args.experiment.clone(), args.output.clone(), !args.no_save);
@@ -48,9 +49,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
     fix::ensure_followed(&fix, experiment.probe.stamps)?;
-    warn_of_root(&experiment, file.as_deref(), say);
+    warn_of_root(&experiment, file.as_deref(), messages);
     let roots = Roots::default();
-    recover(&roots, say)?;
+    recover(&roots, messages)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let directory = || {
         let bytes = expected_bytes(&experiment, save_capture);
@@ -58,10 +59,10 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let mut rundir = saves.then(directory).transpose()?;
 
-    let progress = Progress::new(say.quiet);
+    let progress = Progress::new(messages.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
     let environment = environment(&rig, &experiment);
-    let session = take_measurements(&mut rig, &experiment, &environment, say);
+    let session = take_measurements(&mut rig, &experiment, &environment, messages);
     let mut server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
@@ -74,17 +75,17 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         let written = rundir.write_large(RECORDING, |out| recorded.events.write(out));
         rundir.note(written);
     }
-    say.step("analysing");
-    let (known, options) = known(&recorded, calibrated, &experiment, &environment)?;
+    messages.step("analysing");
+    let (facts, options) = measurement_facts(&recorded, calibrated, &experiment, &environment)?;
     let context = recorded.events.context.clone();
     let client = Client {
         load: &recorded.load,
         address: recorded.client,
     };
     let source = Source::Memory(Box::new(recorded.events), options, client);
-    let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), known, rundir.as_mut())?;
+    let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir.as_mut())?;
     let junit = limits::hold(&asserted, &mut analysed.report);
-    note_precision(&experiment, &analysed.report, say);
+    note_precision(&experiment, &analysed.report, messages);
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
     let fixed = match fix.fix && is_whole {
         true => {
@@ -94,7 +95,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
                 load,
                 &context,
                 &mut analysed.report,
-                (interrupt, say),
+                (interrupt, messages),
             )
         }
         false => Ok(()),
@@ -178,23 +179,23 @@ fn fixes(
     (experiment, rate_per_s): (&Experiment, f64),
     context: &RecordingContext,
     report: &mut Report,
-    (interrupt, say): (Interrupt, Say),
+    (interrupt, messages): (Interrupt, Messages),
 ) -> Result<(), Failure> {
     let setting = fix::Setting {
         report,
         context,
         seed: experiment.workload.seed,
         interrupt,
-        say,
+        messages,
     };
     let tried = fix::on_own_server(asked, &setting, experiment, rate_per_s);
-    tried.tell(report, args, say)
+    tried.tell(report, args, messages)
 }
 
 /// Says how well the percentile of `--precision` is known, if that was given.
-fn note_precision(experiment: &Experiment, report: &Report, say: Say) {
+fn note_precision(experiment: &Experiment, report: &Report, messages: Messages) {
     if let Some(wanted) = experiment.workload.precision() {
-        say.note(&precision_reached(wanted, &report.server.measured.sojourn));
+        messages.note(&precision_reached(wanted, &report.server.measured.sojourn));
     }
 }
 
@@ -228,12 +229,12 @@ fn precision_reached(wanted: Precision, sojourn: &Distribution) -> String {
 }
 
 /// What is known about the run besides its recording, and how its requests are matched.
-fn known(
+fn measurement_facts(
     recorded: &Recorded,
     calibrated: Calibrated,
     experiment: &Experiment,
     environment: &Environment,
-) -> Result<(Known, MatchOptions), Failure> {
+) -> Result<(MeasurementFacts, MatchOptions), Failure> {
     let Recorded {
         load, rate_per_s, ..
     } = recorded;
@@ -253,7 +254,7 @@ fn known(
     });
     let mut client = pipeline::summarise_load(load, asked, arrivals, &unseen);
     client.summary.segments.clone_from(&recorded.segments);
-    let known = Known {
+    let facts = MeasurementFacts {
         command: "run",
         target: Some(experiment.server.title()),
         partial: load.stopped.is_some(),
@@ -271,9 +272,9 @@ fn known(
         load: Some((client.summary, client.curves.response_time)),
         at_worst,
         conditions: conditions(environment, recorded.with_warm_up),
-        ..Known::default()
+        ..MeasurementFacts::default()
     };
-    Ok((known, match_options(load, experiment, *rate_per_s)))
+    Ok((facts, match_options(load, experiment, *rate_per_s)))
 }
 
 fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> MatchOptions {
@@ -352,21 +353,21 @@ fn take_measurements(
     rig: &mut Rig,
     experiment: &Experiment,
     environment: &Environment,
-    say: Say,
+    messages: Messages,
 ) -> Result<(Calibrated, Recorded), Failure> {
     rig.step_aside()?;
-    say.step("loading the probe");
+    messages.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
-    say.step(match experiment.server.protocol.asks(Ask::Keys) {
+    messages.step(match experiment.server.protocol.asks(Ask::Keys) {
         true => "connecting and storing the keys",
         false => "connecting",
     });
     let mut client = rig.connect(experiment)?;
-    say.step("calibrating");
+    messages.step("calibrating");
     let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate = measure::rate_or_following(rig, experiment, &calibrated);
-    say.step(&announced(rate, experiment, &calibrated));
+    messages.step(&announced(rate, experiment, &calibrated));
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
     context.hypervisor = environment.virtualization.hypervisor();
@@ -375,9 +376,9 @@ fn take_measurements(
 }
 
 /// Says that the file has its server run as root, before it does.
-fn warn_of_root(experiment: &Experiment, file: Option<&Path>, say: Say) {
+fn warn_of_root(experiment: &Experiment, file: Option<&Path>, messages: Messages) {
     if let Some(warning) = experiment.root_by_file(file) {
-        say.note(&format_args!("warning: {warning}"));
+        messages.note(&format_args!("warning: {warning}"));
     }
 }
 

@@ -18,10 +18,12 @@ use std::time::Duration;
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rights::{recover, without_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
-use taillab_console::say::Say;
-use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
+use taillab_experiment::pipeline::{
+    self, Attachments, MeasurementFacts, Shown, Source, limits, next_steps,
+};
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
 use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
@@ -44,8 +46,8 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     }
     let asked = trials::asked(&args)?;
     let roots = Roots::default();
-    let say = Say::of(args.common);
-    recover(&roots, say)?;
+    let messages = Messages::of(args.common);
+    recover(&roots, messages)?;
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let found = Found::by(&args, &roots, &interrupt)?;
@@ -60,7 +62,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         n => format!("{n} processes"),
     };
     let server = &found.server;
-    say.step(&format!(
+    messages.step(&format!(
         "watching {server} ({processes}) on CPUs {watched}"
     ));
     let environment = capture_environment(&roots, &watched);
@@ -72,11 +74,11 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     if !shares_cpus {
         cpus::pin_current_thread(&own_cpus).map_err(host)?;
     }
-    say.step("loading the probe");
+    messages.step("loading the probe");
     let probe = probing::load(&args, &found, &watched)?;
     let mut dir = directory(&args, &found)?;
     let folder = dir.as_ref().map(|dir| dir.path().to_owned());
-    say.step("recording");
+    messages.step("recording");
     let recorded = record::record(record::Work {
         args: &args,
         found: &mut found,
@@ -95,7 +97,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         shares_cpus,
         target: found.server.to_string(),
         environment: &environment,
-        say,
+        messages,
     };
     let back = if shares_cpus { None } else { Some(before) };
     if let (Ok(_), Some(asked)) = (&recorded, asked) {
@@ -107,7 +109,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
             watched,
             interrupt,
             back,
-            say,
+            messages,
         };
         return finish.report(recorded?, Some(trials));
     }
@@ -131,7 +133,7 @@ struct Finish<'a> {
     shares_cpus: bool,
     target: String,
     environment: &'a Environment,
-    say: Say,
+    messages: Messages,
 }
 
 impl Finish<'_> {
@@ -147,8 +149,8 @@ impl Finish<'_> {
             server_cpus,
             context,
         } = recorded;
-        self.say.step("analysing");
-        let known = || Known {
+        self.messages.step("analysing");
+        let facts = || MeasurementFacts {
             command: "trace",
             target: Some(self.target.clone()),
             // a server of our own has ended
@@ -157,23 +159,23 @@ impl Finish<'_> {
             shares_cpus: self.shares_cpus,
             server_cpus,
             cost: Some(cost),
-            ..Known::default()
+            ..MeasurementFacts::default()
         };
         let tried = trials.map(|trials| {
             let forecast = match end {
-                End::TimeUp => forecast(&file, &args.analysis, known()),
+                End::TimeUp => forecast(&file, &args.analysis, facts()),
                 _ => Ok(None),
             };
             trials.run(forecast, &context)
         });
-        let analysed = pipeline::analyse(Source::File(file), &args.analysis, known(), dir.as_mut());
+        let analysed = pipeline::analyse(Source::File(file), &args.analysis, facts(), dir.as_mut());
         let mut analysed = match analysed {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
         };
         let junit = limits::hold(&args.limits, &mut analysed.report);
         let fixed = match tried.transpose() {
-            Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &args.fix, self.say),
+            Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &args.fix, self.messages),
             Ok(_) => Ok(()),
             Err(failure) => Err(failure),
         };
@@ -207,12 +209,16 @@ impl Finish<'_> {
 
 /// The report with the forecasts for the fixes, made by a process that has given up root. `None` where
 /// the recording has no requests: the analysis that follows reports that.
-fn forecast(file: &File, args: &AnalysisArgs, known: Known) -> Result<Option<Report>, Failure> {
+fn forecast(
+    file: &File,
+    args: &AnalysisArgs,
+    facts: MeasurementFacts,
+) -> Result<Option<Report>, Failure> {
     let mut file = file.try_clone().or_exit(Exit::Failed)?;
     let from = file.stream_position().or_exit(Exit::Failed)?;
     let report = without_root(&Roots::default(), || {
         let file = file.try_clone().ok()?;
-        let analysed = pipeline::analyse(Source::File(file), args, known, None).ok()?;
+        let analysed = pipeline::analyse(Source::File(file), args, facts, None).ok()?;
         Some(analysed.report)
     });
     // both processes share one file position

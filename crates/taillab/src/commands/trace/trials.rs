@@ -2,8 +2,8 @@
 
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rights::{Remaining, give_up_root};
-use taillab_console::say::Say;
 use taillab_experiment::fix::{self, Consent, FixRequest, LiveServer, Tried};
 use taillab_host::target;
 use taillab_host::tune::Scope;
@@ -60,7 +60,7 @@ pub struct Trials<'a> {
     pub interrupt: Interrupt,
     /// Where this thread may run afterwards.
     pub back: Option<CpuSet>,
-    pub say: Say,
+    pub messages: Messages,
 }
 
 impl Trials<'_> {
@@ -88,7 +88,7 @@ impl Trials<'_> {
             context,
             seed: SEED,
             interrupt: self.interrupt.clone(),
-            say: self.say,
+            messages: self.messages,
         };
         let processes = self.found.server.processes.clone();
         let server = LiveServer {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::messages::{self, Messages};
 use taillab_console::print::{print_result, style};
-use taillab_console::say::{self, Say};
-use taillab_host::tune::{Applied, Hold, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
+use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::tune::{Action, ApplyRow, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
@@ -93,7 +93,7 @@ fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
 }
 
 fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
-    let (tuner, say) = (tuner()?, Say::of(args.common));
+    let (tuner, messages) = (tuner()?, Messages::of(args.common));
     let (plan, mut result) = planned(&tuner, &args.names, &args.scope.scope())?;
     if args.dry_run {
         // a dry run always shows each write
@@ -113,36 +113,37 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
     if let Some(hold) = plan.holds().next()
         && !args.hold
     {
-        let instead = match hold {
-            Hold::CpuDmaLatency => ", or apply resume-latency, which stays without a process",
-            Hold::GlobalFifo => "",
-        };
         return Err(Failure::usage(format!(
-            "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
+            "{} ends with the process that holds it: add --hold to stay until Ctrl-C",
             hold.label()
         )));
     }
     if !args.yes && !is_wanted(&plan, &result)? {
-        say.note(&"nothing is changed");
+        messages.note(&"nothing is changed");
         return Ok(Exit::Ok);
     }
     // register before anything is changed, so that Ctrl-C puts everything back
     let interrupt = Interrupt::register().map_err(host)?;
     let applied = tuner
-        .apply(&plan, args.hold, &mut |point| tell(say, point))
+        .apply(&plan, args.hold, &mut |point| tell(messages, point))
         .map_err(host)?;
     result.action = Action::Apply;
     rows::note_applied(&mut result, &applied);
     show(args.common, &result)?;
     match args.hold {
-        true => hold(&tuner, applied, &interrupt, say),
+        true => hold(&tuner, applied, &interrupt, messages),
         false => Ok(Exit::Ok),
     }
 }
 
 /// Stays until it is interrupted, and puts everything back.
-fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Result<Exit, Failure> {
-    say.note(&"held until Ctrl-C");
+fn hold(
+    tuner: &Tuner,
+    applied: Applied,
+    interrupt: &Interrupt,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    messages.note(&"held until Ctrl-C");
     while !interrupt.is_raised() {
         thread::sleep(LOOK);
     }
@@ -152,7 +153,7 @@ fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Res
         return Ok(Exit::Interrupted);
     };
     let reverted = tuner
-        .revert(Which::One(id), &mut |point| tell(say, point))
+        .revert(Which::One(id), &mut |point| tell(messages, point))
         .map_err(host)?;
     let applies: Vec<ApplyRow> = reverted.iter().map(rows::reverted).collect();
     if is_all_back(&applies) {
@@ -183,22 +184,22 @@ fn is_all_back(applies: &[ApplyRow]) -> bool {
 }
 
 /// Reports each write with -v.
-fn tell(say: Say, point: Point<'_>) {
+fn tell(messages: Messages, point: Point<'_>) {
     match point {
         Point::Write { change, old } => {
-            say.step(&format!(
+            messages.step(&format!(
                 "{}: \"{old}\" → \"{}\"",
                 change.setting, change.new
             ));
         }
         Point::Undo { change, old } => {
-            say.step(&format!(
+            messages.step(&format!(
                 "{}: \"{}\" → \"{old}\"",
                 change.setting, change.new
             ));
         }
         Point::Skipped { change, reason } => {
-            say.step(&format!("{}: skipped, {reason}", change.setting));
+            messages.step(&format!("{}: skipped, {reason}", change.setting));
         }
         _ => {}
     }
@@ -216,7 +217,7 @@ fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
         1 => "1 setting".to_owned(),
         n => format!("{n} settings"),
     };
-    say::ask(&text, &[format!("Change {changes}? [y/N]")])
+    messages::ask(&text, &[format!("Change {changes}? [y/N]")])
 }
 
 fn status(output: Output, action: Action) -> Result<Exit, Failure> {
@@ -232,10 +233,10 @@ fn status(output: Output, action: Action) -> Result<Exit, Failure> {
 }
 
 fn revert(number: Option<u32>, output: Output) -> Result<Exit, Failure> {
-    let say = Say::of(output);
+    let messages = Messages::of(output);
     let which = number.map_or(Which::All, Which::One);
     let reverted = tuner()?
-        .revert(which, &mut |point| tell(say, point))
+        .revert(which, &mut |point| tell(messages, point))
         .map_err(host)?;
     let mut result = result(Action::Revert);
     result.applies = reverted.iter().map(rows::reverted).collect();

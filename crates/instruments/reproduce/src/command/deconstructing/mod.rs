@@ -4,8 +4,8 @@ mod figures;
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
+use taillab_console::messages::Messages;
 use taillab_console::rundir::RunDir;
-use taillab_console::say::Say;
 use taillab_experiment::round_trips::{Measured, Measurement, RttPlan, label};
 use taillab_host::Interrupt;
 use taillab_load::rtt::has_rdma;
@@ -55,8 +55,8 @@ pub fn figure(
     args: &DeconstructingArgs,
     interrupt: &Interrupt,
 ) -> Result<Made, Failure> {
-    let say = Say::of(args.common);
-    say.note(&format!("{}: {}", specification.name, specification.title));
+    let messages = Messages::of(args.common);
+    messages.note(&format!("{}: {}", specification.name, specification.title));
     let specification = match has_rdma() {
         true => specification.over_rdma(),
         false => specification,
@@ -66,7 +66,7 @@ pub fn figure(
         (args.count.get(), args.runs.get()),
         (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
     )?;
-    let measured = Measurement::new(&plan, interrupt, say)?.rows(|_| Ok(()))?;
+    let measured = Measurement::new(&plan, interrupt, messages)?.rows(|_| Ok(()))?;
     if let Some(failure) = measured.failure {
         return Err(failure);
     }

@@ -63,7 +63,12 @@ impl Inbound {
 
     /// The packet has reached its socket, as the first one on `cpu` after this silence. Returns the time
     /// from which it is certain that the CPU did not react.
-    pub(super) fn unheard(&self, packet: PacketName, cpu: u16, quiet: &Quiet) -> Option<Monotonic> {
+    pub(super) fn missed_interrupt(
+        &self,
+        packet: PacketName,
+        cpu: u16,
+        quiet: &Quiet,
+    ) -> Option<Monotonic> {
         let Quiet { from, to, .. } = *quiet;
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
@@ -114,18 +119,18 @@ mod tests {
         ] {
             inbound.came(at(us), 1, packet(number));
         }
-        let unheard = |number, to| inbound.unheard(packet(number), 0, &quiet(19_000, to));
+        let missed = |number, to| inbound.missed_interrupt(packet(number), 0, &quiet(19_000, to));
         // the second packet may belong to the same softirq
-        assert_eq!(unheard(2_000, 25_000), Some(at(20_400)));
-        assert_eq!(unheard(2_002, 25_000), Some(at(24_000)));
+        assert_eq!(missed(2_000, 25_000), Some(at(20_400)));
+        assert_eq!(missed(2_002, 25_000), Some(at(24_000)));
         // no later packet; one just before the end; a packet after the silence; a forgotten one
-        assert_eq!(unheard(2_003, 25_000), None);
-        assert_eq!(unheard(2_002, 24_010), None);
-        assert_eq!(unheard(2_000, 19_500), None);
-        assert_eq!(unheard(5, 25_000), None);
+        assert_eq!(missed(2_003, 25_000), None);
+        assert_eq!(missed(2_002, 24_010), None);
+        assert_eq!(missed(2_000, 19_500), None);
+        assert_eq!(missed(5, 25_000), None);
         // the same CPU: no interrupt was needed
         assert_eq!(
-            inbound.unheard(packet(2_000), 1, &quiet(19_000, 25_000)),
+            inbound.missed_interrupt(packet(2_000), 1, &quiet(19_000, 25_000)),
             None
         );
     }
@@ -137,7 +142,10 @@ mod tests {
             inbound.came(at(us), 1, packet(number));
         }
         let silence = quiet(1_000, 2_000);
-        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(1_300)));
+        assert_eq!(
+            inbound.missed_interrupt(packet(1), 0, &silence),
+            Some(at(1_300))
+        );
     }
 
     #[test]
@@ -146,9 +154,12 @@ mod tests {
         inbound.came(at(100), 1, packet(1));
         inbound.came(at(400), 2, packet(2));
         let silence = quiet(50, 900);
-        assert_eq!(inbound.unheard(packet(1), 0, &silence), None);
+        assert_eq!(inbound.missed_interrupt(packet(1), 0, &silence), None);
         inbound.came(at(500), 1, packet(3));
-        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(500)));
+        assert_eq!(
+            inbound.missed_interrupt(packet(1), 0, &silence),
+            Some(at(500))
+        );
     }
 
     #[test]
@@ -158,15 +169,18 @@ mod tests {
             inbound.came(at(us), 1, packet(number));
         }
         let silence = quiet(1_000, 2_000);
-        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(1_200)));
+        assert_eq!(
+            inbound.missed_interrupt(packet(1), 0, &silence),
+            Some(at(1_200))
+        );
         let from_1_100 = quiet(1_100, 2_000);
-        assert_eq!(inbound.unheard(packet(1), 0, &from_1_100), None);
+        assert_eq!(inbound.missed_interrupt(packet(1), 0, &from_1_100), None);
         // packets that wait for a thread that computes bring no interrupt
         let interrupted = false;
         let computed = Quiet {
             interrupted,
             ..silence
         };
-        assert_eq!(inbound.unheard(packet(2), 0, &computed), None);
+        assert_eq!(inbound.missed_interrupt(packet(2), 0, &computed), None);
     }
 }

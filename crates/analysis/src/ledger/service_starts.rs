@@ -7,7 +7,7 @@ use crate::matched::Matched;
 
 /// When each worker answered last, and its busy period, from window to window.
 #[derive(Default)]
-pub(super) struct Begins {
+pub(super) struct ServiceStarts {
     answered_ns: IdMap<u64>,
     busy: IdMap<BusyPeriod>,
 }
@@ -19,7 +19,7 @@ struct BusyPeriod {
     until_ns: u64,
 }
 
-impl Begins {
+impl ServiceStarts {
     /// For each request of the next window that is not in the sample and has no T3, when its worker became
     /// free for it: when it had answered its previous request. Empty if all stamps were recorded.
     pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
@@ -29,14 +29,14 @@ impl Begins {
         let t6_ns = |place: usize| matched.requests.t6(place).nanos_since_boot();
         let mut in_order: Vec<usize> = (0..matched.requests.len()).collect();
         in_order.sort_by_key(|&place| t6_ns(place));
-        let mut begins = vec![None; in_order.len()];
+        let mut starts = vec![None; in_order.len()];
         for place in in_order {
             let answered_ns = self.answered_ns.entry(matched.workers[place]).or_default();
             let unseen = !matched.is_asked(place) && matched.requests.stamps(place).t3.is_none();
-            begins[place] = unseen.then_some(*answered_ns);
+            starts[place] = unseen.then_some(*answered_ns);
             *answered_ns = t6_ns(place).max(*answered_ns);
         }
-        begins
+        starts
     }
 
     /// For each request of the next window, when its worker's current busy period began. Empty if there are

@@ -45,16 +45,16 @@ pub fn line(text: &impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "taillab: {}", plain(&text.to_string()));
 }
 
-/// How much is said.
+/// The messages of a command, as many as its options ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Say {
+pub struct Messages {
     /// Nothing but errors.
     pub quiet: bool,
     /// Each step of the work.
     pub verbose: bool,
 }
 
-impl Say {
+impl Messages {
     /// As the options of the command line ask.
     pub const fn of(output: Output) -> Self {
         Self {
