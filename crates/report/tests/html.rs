@@ -111,7 +111,10 @@ fn a_generator_that_was_held_up_is_one_notice() {
     assert_eq!(head.matches("class=\"notice").count(), 1, "{head}");
     // each of them, with what to do, is among the checks
     for key in ["rate_missed", "client_busy", "cut"] {
-        assert!(rest.contains(&format!("seen for {key}: give it a CPU")), "{key}");
+        assert!(
+            rest.contains(&format!("seen for {key}: give it a CPU")),
+            "{key}"
+        );
     }
 }
 
