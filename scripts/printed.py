@@ -34,6 +34,8 @@ SHORTER = [
     (r"-d \d+m?s", "-d 1s"), (r"\b\d+s@(\d+),\d+s@(\d+)", r"1s@\1,1s@\2"), (r"-n \d+M", "-n 1M"), (r"--pairs \d+", "--pairs 5"),
     (r"deconstructing all\b(?=.*-o figures)", "deconstructing fig4"), (r"reproduce all --quick.*", "reproduce list"),
     (r"tales fig5", "tales headline"),
+    # twelve runs
+    (r" --again \d+", ""),
     (r"//db\b", "//127.0.0.1"), (r"\[::1\]:8080|localhost/", "127.0.0.1:8080/"), (r"10k\.\.100k:10k", "1k..3k:1k"),
     (r"--size 64\.\.512K", "--size 64..256"), (r"192\.0\.2\.7:11111", "127.0.0.1:7778"), (r"192\.0\.2\.7:7777", "127.0.0.1:7777"),
     # CPUs that a small machine does not have, and the user's own directory

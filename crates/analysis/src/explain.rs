@@ -16,7 +16,7 @@ use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext,
 
 use crate::application::Application;
 use crate::clustering::{Clusters, threshold_rank};
-use crate::comparison;
+use crate::comparison::{self, LeastSojourns};
 use crate::composition::Composition;
 use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
@@ -199,12 +199,12 @@ impl Explainer {
     }
 
     /// The explanation, without the findings. `observed` makes the queue to replay, `withdrawn` says why
-    /// the server is not compared with the `ideal`, and `length_limits` are the limits that follow from
+    /// the server is not compared with the ideal, and `length_limits` are the limits that follow from
     /// the length of the recording.
     pub(crate) fn finish(
         self,
         sojourn: &Sojourn,
-        ideal: &Distribution,
+        least: &LeastSojourns<'_>,
         withdrawn: Option<Withdrawn>,
         length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
@@ -266,7 +266,7 @@ impl Explainer {
             explained.model_fit = predicted.model_fit;
             explained.predictions = predicted.predictions;
             explained.on_schedule = predicted.on_schedule;
-            comparison::widen(&mut explained.predictions, ideal);
+            comparison::widen(&mut explained.predictions, least);
         } else {
             for request in &mut explanation.slowest {
                 request.ideal_ns = None;

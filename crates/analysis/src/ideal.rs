@@ -49,6 +49,8 @@ pub struct IdealArrivals {
     interval: Option<[Bound; 2]>,
     /// The same with the t that the server has without the probe.
     without_probe: Option<Bound>,
+    /// The same with the least t that the server would have if another CPU received the requests.
+    receives_elsewhere: Option<Bound>,
     /// The same with the times at which the requests were due, where a client was joined.
     schedule: Schedule,
     measure_from: Monotonic,
@@ -65,6 +67,7 @@ impl IdealArrivals {
             after_response: Nanos::ZERO,
             interval: None,
             without_probe: None,
+            receives_elsewhere: None,
             schedule: Schedule::new(Bound::new(service_time, workers)),
             measure_from,
             span: None,
@@ -98,6 +101,24 @@ impl IdealArrivals {
     pub fn with_unprobed(mut self, service_time: Nanos, workers: NonZeroU32) -> Self {
         self.without_probe = Some(self.bound(service_time, workers));
         self
+    }
+
+    /// Also sends them through the queue of a server whose requests another CPU receives, and which then has this t at
+    /// least.
+    #[must_use]
+    pub fn with_receiver_elsewhere(mut self, service_time: Nanos, workers: NonZeroU32) -> Self {
+        self.receives_elsewhere = Some(self.bound(service_time, workers));
+        self
+    }
+
+    /// These percentiles of the ideal sojourn if another CPU received the requests; empty where that was not asked for.
+    pub fn receiver_elsewhere(&self, quantiles: &[f64]) -> Vec<(f64, Nanos)> {
+        let Some(bound) = &self.receives_elsewhere else {
+            return Vec::new();
+        };
+        let (n, ranked) = (bound.sojourns.count(), bound.sojourns.ranked());
+        let known = |q: &f64| Some((*q, ranked.at(quantile_rank(n, *q))?.middle));
+        quantiles.iter().filter_map(known).collect()
     }
 
     /// The percentiles of an `ideal` sojourn with the ends of t's interval. Also widens its intervals: the one
@@ -178,7 +199,8 @@ impl IdealArrivals {
     fn let_in(&mut self, matched: &Matched, arrival: &Arrival, counts: bool) -> Nanos {
         let t1 = Nanos::new(arrival.t1.nanos_since_boot());
         let bounds = self.interval.iter_mut().flatten();
-        for bound in bounds.chain(&mut self.without_probe) {
+        let others = self.without_probe.iter_mut();
+        for bound in bounds.chain(others).chain(&mut self.receives_elsewhere) {
             bound.add(t1, counts);
         }
         if matched.client.is_some() {
@@ -361,6 +383,16 @@ mod tests {
         let greatest = |bound: &Bound| bound.sojourns.greatest();
         let [lo, hi] = arrivals.interval.as_ref().unwrap();
         assert_eq!((greatest(lo), greatest(hi)), (Some(ns(8)), Some(ns(17))));
+    }
+
+    #[test]
+    fn a_server_whose_requests_are_received_elsewhere_has_a_shorter_t() {
+        let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[]);
+        assert!(arrivals(0).receiver_elsewhere(&[0.5]).is_empty());
+        let mut elsewhere = arrivals(0).with_receiver_elsewhere(Nanos::new(6), NonZeroU32::MIN);
+        elsewhere.take(&matched, Monotonic::MAX);
+        let known = elsewhere.receiver_elsewhere(&[0.1, 0.9]);
+        assert_eq!(known, [(0.1, Nanos::new(6)), (0.9, Nanos::new(7))]);
     }
 
     /// Every ideal sojourn is t here, so each quantile is known as well as t.

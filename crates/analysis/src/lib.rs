@@ -57,6 +57,7 @@ pub mod spans;
 mod speed;
 mod spells;
 pub mod stages;
+pub mod starts;
 pub mod statistics;
 pub mod streaming;
 pub mod timeline;

@@ -28,7 +28,7 @@ use taillab_model::{
     Distribution, Histogram, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
-use crate::comparison::{Inside, disagrees, is_above, no_distribution};
+use crate::comparison::{Inside, LeastSojourns, disagrees, is_above, no_distribution};
 use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
 use crate::findings;
@@ -36,6 +36,7 @@ use crate::ideal::IdealArrivals;
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions, SharedQueues};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
+use crate::predict::PREDICTED_QUANTILES;
 use crate::replay::Sampler;
 use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
@@ -216,6 +217,11 @@ impl<'c> Analysis<'c> {
         if let Some(unprobed) = options.unprobed {
             arrivals = arrivals.with_unprobed(unprobed, workers);
         }
+        if let Some(known) = &options.busy_periods {
+            let of_requests = known.receive_ns.saturating_sub(known.after_response_ns);
+            let least = options.interval.map_or(service_time, |(lo, _)| lo);
+            arrivals = arrivals.with_receiver_elsewhere(least.saturating_sub(of_requests), workers);
+        }
         Self {
             arrivals,
             all_arrivals: 0,
@@ -354,7 +360,11 @@ impl<'c> Analysis<'c> {
             let (shown, polls) = ((self.windows, self.shown_by), self.busy.polls());
             let came = (self.silent, self.all_arrivals);
             let limits = limits(measured, shown, polls, came, &matching);
-            explainer.finish(&sojourn, &ideal, withdrawn, limits, || {
+            let least = LeastSojourns {
+                ideal: &ideal,
+                receiver_elsewhere: self.arrivals.receiver_elsewhere(&PREDICTED_QUANTILES),
+            };
+            explainer.finish(&sojourn, &least, withdrawn, limits, || {
                 self.sampler.finish(self.context)
             })
         } else {

@@ -2,7 +2,7 @@
 //!
 //! A generator with a schedule of Poisson arrivals stalls now and then, and then sends at once what
 //! was due; one server works in order. The truth is a long run of the same queue whose generator
-//! never stalled.
+//! never stalled. Where the whole machine stalls, it is a long run whose server stalls, and whose clients do not.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window};
 use taillab_model::summary::{CutSummary, MAX_UNSETTLED_SHARE, Scheduled};
 use taillab_model::{
-    Cut, CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps,
+    Cut, CutReason, Distribution, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps,
 };
 
 /// Mean time that the server needs for a request.
@@ -69,6 +69,36 @@ struct Run {
     stalls_per_s: f64,
     /// Their mean length; lengths are exponential.
     stall_ms: f64,
+    stands_still: StandsStill,
+}
+
+/// What stands still in a stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StandsStill {
+    Generator,
+    /// The server, whose clients are elsewhere.
+    Server,
+    /// The machine of both.
+    Both,
+}
+
+/// A stall: from when to when.
+type Stall = (f64, f64);
+
+/// When work of this length is done that begins at `at`, if nothing goes on in the stalls. Those that are over are
+/// taken off.
+fn done(stalls: &mut &[Stall], mut at: f64, mut work: f64) -> f64 {
+    while let Some((&(from, to), later)) = stalls.split_first() {
+        if at + work <= from {
+            break;
+        }
+        if to > at {
+            work -= (from - at).max(0.0);
+            at = to;
+        }
+        *stalls = later;
+    }
+    at + work
 }
 
 impl Run {
@@ -81,22 +111,31 @@ impl Run {
             mean * length
         };
         let stall_gap = 1e9 / self.stalls_per_s;
-        let mut stall = (1e9 + exp(stall_gap), exp(1e6 * self.stall_ms));
+        let end = 1e9 + 1e9 * self.seconds;
+        let mut stalls: Vec<Stall> = Vec::new();
+        let mut from = 1e9 + exp(stall_gap);
+        while from < end {
+            let to = from + exp(1e6 * self.stall_ms);
+            stalls.push((from, to));
+            from = to + exp(stall_gap);
+        }
+        let of = |other: StandsStill| match self.stands_still {
+            StandsStill::Both => stalls.as_slice(),
+            own if own == other => stalls.as_slice(),
+            _ => &[],
+        };
+        let (mut of_generator, mut of_server) =
+            (of(StandsStill::Generator), of(StandsStill::Server));
         let (mut due, mut free, mut idle_at) = (1e9, 0, 0.0_f64);
         let mut requests = Vec::new();
-        while due < 1e9 + 1e9 * self.seconds {
+        while due < end {
             let gap: f64 = Exp1.sample(&mut rng);
             due += gap * SERVICE_NS / self.load;
-            let mut sent = (due as u64).max(free);
-            while stall.0 + stall.1 < sent as f64 {
-                stall = (stall.0 + stall.1 + exp(stall_gap), exp(1e6 * self.stall_ms));
-            }
-            if stall.0 <= sent as f64 {
-                sent = (stall.0 + stall.1) as u64;
-            }
+            let sent = done(&mut of_generator, due.max(free as f64), 0.0) as u64;
             free = sent + SEND_NS;
             let begin = idle_at.max((sent + WAY_NS) as f64);
-            idle_at = begin + self.service.of(begin as u64, &mut rng);
+            let work = self.service.of(begin as u64, &mut rng);
+            idle_at = done(&mut of_server, begin, work);
             requests.push((due as u64, sent, idle_at as u64));
         }
         requests
@@ -195,6 +234,7 @@ fn percentiles_of_what_is_left_are_those_of_a_generator_that_never_stood_still()
         seconds: 5.0,
         stalls_per_s: 10.0,
         stall_ms: 4.0,
+        stands_still: StandsStill::Generator,
     };
     for run in [
         of(Service::Constant, 0.5),
@@ -217,6 +257,86 @@ fn percentiles_of_what_is_left_are_those_of_a_generator_that_never_stood_still()
     }
 }
 
+/// Whether a percentile of clients whose own machines never stand still lies between what is known: above the lower end
+/// of what is left, and below the upper end of what all requests waited since they were due. Also, whether it lies in
+/// either interval alone.
+fn in_range(run: Run, seed: u64, truth: &[(f64, Nanos)]) -> Vec<[bool; 3]> {
+    let (left, ..) = run.measured(seed);
+    let waited = run.requests(seed).into_iter();
+    let waited: Vec<Nanos> = waited
+        .map(|(due, _, left)| Nanos::new(left - due))
+        .collect();
+    let [left, waited] = [left, waited].map(|of| distribution_of(&of));
+    let point = |of: &Distribution, q: f64| of.at(q).copied().unwrap();
+    let judged = truth.iter().map(|&(q, truth)| {
+        let (least, most) = (point(&left, q), point(&waited, q));
+        let above = |lo: Option<Nanos>| lo.is_none_or(|lo| lo <= truth);
+        let below = |hi: Option<Nanos>| hi.is_none_or(|hi| truth <= hi);
+        [
+            above(least.lo) && below(most.hi),
+            above(least.lo) && below(least.hi),
+            above(most.lo) && below(most.hi),
+        ]
+    });
+    judged.collect()
+}
+
+/// A hypervisor may stop the generator's CPU or the whole machine, and the generator's record looks alike. What is left
+/// after cutting is right if the server went on, and far too good if it stood still, too: then other clients would have
+/// waited as long as ours did since they were due. The range from the one to the other holds in both cases.
+#[test]
+fn the_range_holds_whether_the_server_stood_still_with_the_generator_or_not() {
+    const TRIALS: u64 = 40;
+    for (service, load) in [(Service::Constant, 0.5), (Service::Exponential, 0.6)] {
+        let run = |stands_still, seconds| Run {
+            service,
+            load,
+            seconds,
+            stalls_per_s: 10.0,
+            stall_ms: 4.0,
+            stands_still,
+        };
+        let mut alone_fails = [false; 2];
+        for (stands_still, of_clients) in [
+            (StandsStill::Generator, None),
+            (StandsStill::Both, Some(StandsStill::Server)),
+        ] {
+            let truth = match of_clients {
+                Some(stalls) => run(stalls, 200.0).requests(4_711),
+                None => Run {
+                    stalls_per_s: 1e-9,
+                    ..run(StandsStill::Generator, 200.0)
+                }
+                .requests(4_711),
+            };
+            let truth: Vec<Nanos> = (truth.into_iter())
+                .map(|(_, sent, left)| Nanos::new(left - sent - WAY_NS))
+                .collect();
+            let truth = distribution_of(&truth);
+            let truth = QUANTILES.map(|q| (q, truth.quantile(q).unwrap()));
+            let mut held = [[0.0; 3]; QUANTILES.len()];
+            for seed in 0..TRIALS {
+                let judged = in_range(run(stands_still, 5.0), seed, &truth);
+                for (sums, holds) in held.iter_mut().zip(judged) {
+                    for (sum, holds) in sums.iter_mut().zip(holds) {
+                        *sum += f64::from(holds) / TRIALS as f64;
+                    }
+                }
+            }
+            println!("{service:?} {stands_still:?}: {held:?}");
+            for [range, left, waited] in held {
+                assert!(range >= 0.9, "{service:?} {stands_still:?}: {held:?}");
+                alone_fails[0] |= left < 0.5;
+                alone_fails[1] |= waited < 0.5;
+            }
+        }
+        assert_eq!(
+            alone_fails, [true; 2],
+            "{service:?}: one of the two would do"
+        );
+    }
+}
+
 /// The share that is missing above a percentile.
 fn missing(cut: &CutSummary, q: f64) -> f64 {
     let at = cut.unsettled.iter().find(|at| at.q == q);
@@ -233,6 +353,7 @@ fn what_stalls_near_to_each_other_cost_is_estimated() {
         seconds,
         stalls_per_s,
         stall_ms,
+        stands_still: StandsStill::Generator,
     };
     for service in [Service::Constant, Service::Exponential] {
         let (_, truth, _) = of(service, 1e-9, 1.0, 100.0).measured(4_711);
@@ -265,6 +386,7 @@ fn long_queues_of_the_server_between_cuts_cost_the_tail_only() {
         seconds: 5.0,
         stalls_per_s: 25.0,
         stall_ms: 4.0,
+        stands_still: StandsStill::Generator,
     };
     let truth = Run {
         seconds: 100.0,
@@ -300,6 +422,7 @@ fn only_the_view_of_the_schedule_is_cut() {
         seconds: 2.0,
         stalls_per_s: 10.0,
         stall_ms: 4.0,
+        stands_still: StandsStill::Generator,
     };
     let (cuts, matched) = run.recorded(3);
     let at = Monotonic::from_nanos_since_boot;
@@ -370,6 +493,7 @@ fn an_overload_is_not_cut_away() {
         seconds: 2.0,
         stalls_per_s: 10.0,
         stall_ms: 1.0,
+        stands_still: StandsStill::Generator,
     };
     let (left, _, cut) = run.measured(3);
     let (left, cut) = (distribution_of(&left), cut.unwrap());

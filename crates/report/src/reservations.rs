@@ -89,9 +89,7 @@ pub(crate) fn of<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<Reservation<'v>
     warnings.sort_by_key(|reason| touches(verdict, reason));
     let mut found: Vec<Reservation<'v>> = Vec::new();
     for reason in warnings {
-        let root = root(&reason.key);
-        let same =
-            |known: &&mut Reservation<'_>| root.is_some() && self::root(&known.chief.key) == root;
+        let same = |known: &&mut Reservation<'_>| have_one_root(&known.chief.key, &reason.key);
         match found.iter_mut().find(same) {
             Some(known) => known.others.push(reason),
             None => found.push(Reservation {
@@ -115,6 +113,11 @@ pub(crate) fn lines<'v>(of: &[Reservation<'v>], schedule: Option<&'v str>) -> Ve
 /// The place of its root in the table; `None` where it has a root of its own.
 fn root(key: &str) -> Option<usize> {
     ROOTS.iter().position(|keys| keys.contains(&key))
+}
+
+/// Whether two keys say the same thing in two ways.
+pub(crate) fn have_one_root(a: &str, b: &str) -> bool {
+    root(a).is_some() && root(a) == root(b)
 }
 
 /// What a reservation touches.

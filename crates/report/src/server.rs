@@ -267,8 +267,9 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
 }
 
 /// What a reader must know before the first figure: the reasons of the verdict that affect all
-/// figures, without their remedies, which the verdict shows. Those with keys in `told` are said elsewhere.
-pub(crate) fn foremost<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<&'v str> {
+/// figures, without their remedies, which the verdict shows. Those with one root are one. Those with keys in `told`
+/// are said elsewhere.
+pub(crate) fn foremost(verdict: &Verdict, told: &[&str]) -> Vec<String> {
     const KEYS: [&str; 8] = [
         "overload",
         "growing",
@@ -284,13 +285,33 @@ pub(crate) fn foremost<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<&'v str> 
         let key = reason.key.as_str();
         KEYS.contains(&key) && !told.contains(&key)
     });
-    these
-        .map(|Reason { text, .. }| {
-            // what was seen may have a colon too: the rate of a sweep, or an answer of the server
-            text.rsplit_once(": ")
-                .map_or(text.as_str(), |(seen, _)| seen)
-        })
-        .collect()
+    let mut by_root: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Reason { key, text } in these {
+        // what was seen may have a colon too: the rate of a sweep, or an answer of the server
+        let seen = text
+            .rsplit_once(": ")
+            .map_or(text.as_str(), |(seen, _)| seen);
+        match by_root
+            .iter_mut()
+            .find(|(of, _)| reservations::have_one_root(of, key))
+        {
+            Some((_, said)) => said.push(seen),
+            None => by_root.push((key, vec![seen])),
+        }
+    }
+    by_root.iter().map(|(_, said)| joined(said)).collect()
+}
+
+/// One sentence of several. What follows from each of them alike is said after the last one only.
+fn joined(said: &[&str]) -> String {
+    let what_follows = |text: &str| text.find(", so ").map(|at| text[at..].to_owned());
+    let last = said.last().copied().and_then(what_follows);
+    let mut told: Vec<&str> = Vec::with_capacity(said.len());
+    for (place, text) in said.iter().enumerate() {
+        let same = last.as_deref().filter(|_| place + 1 < said.len());
+        told.push(same.and_then(|so| text.strip_suffix(so)).unwrap_or(text));
+    }
+    told.join("; ")
 }
 
 /// Whether a measurement is valid, in a few words and their colour:
@@ -334,6 +355,38 @@ mod tests {
         };
         assert_eq!(foremost(&verdict, &[]), [seen]);
         assert!(foremost(&verdict, &["errors"]).is_empty());
+    }
+
+    /// A generator that was held up has missed its rate and was busy, which is one thing.
+    #[test]
+    fn what_has_one_root_is_said_once_with_all_its_numbers() {
+        let verdict = |keys: [(&str, &str); 3]| Verdict {
+            warnings: keys
+                .map(|(key, text)| Reason::new(key, format!("{text}: give it a CPU")))
+                .to_vec(),
+            ..Verdict::default()
+        };
+        let sends = verdict([
+            ("rate_missed", "it sent 9 of 12, so nothing is known"),
+            ("errors", "3 errors"),
+            ("client_busy", "it was busy 99 %, so nothing is known"),
+        ]);
+        assert_eq!(
+            foremost(&sends, &[]),
+            [
+                "it sent 9 of 12; it was busy 99 %, so nothing is known",
+                "3 errors"
+            ]
+        );
+        let unlike = verdict([
+            ("rate_missed", "it sent 9 of 12, so p99 is not known"),
+            ("client_busy", "it was busy 99 %, so nothing is known"),
+            ("virtual_machine", "this is a virtual machine"),
+        ]);
+        assert_eq!(
+            foremost(&unlike, &[]),
+            ["it sent 9 of 12, so p99 is not known; it was busy 99 %, so nothing is known"]
+        );
     }
 
     #[test]

@@ -93,6 +93,31 @@ fn hostile_text_stays_text() {
     );
 }
 
+/// Beside a busy loop on the generator's CPU there were three boxes, all of which said that it was held up.
+#[test]
+fn a_generator_that_was_held_up_is_one_notice() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    sample.summary.scheduled = Some(common::held_up(&sample.summary));
+    let load = sample.summary.load.as_mut().unwrap();
+    (load.sent_rate_per_s, load.client.busy_share) = (12_000.0, 0.991);
+    let warning = |key: &str| Reason::new(key, format!("seen for {key}: give it a CPU"));
+    sample.summary.verdict.warnings = ["rate_missed", "client_busy", "cut"].map(warning).to_vec();
+    let text = page(&sample.report());
+    let (head, rest) = text.split_once("</header>").unwrap();
+    let said = "The generator was held up for 12 % of the time (it was busy for 99 %, and sent 12,000 of 17,241 \
+                requests/s): a client on schedule";
+    let plain = head.replace('\u{a0}', " ").replace('\u{202f}', " ");
+    assert!(plain.contains(said), "{head}");
+    assert_eq!(head.matches("class=\"notice").count(), 1, "{head}");
+    // each of them, with what to do, is among the checks
+    for key in ["rate_missed", "client_busy", "cut"] {
+        assert!(
+            rest.contains(&format!("seen for {key}: give it a CPU")),
+            "{key}"
+        );
+    }
+}
+
 #[test]
 fn a_run_without_requests_still_has_a_page() {
     let mut sample = common::sample(Nanos::from_millis(100));

@@ -74,3 +74,22 @@ fn what_is_no_result_is_named_with_a_remedy() {
         "{said}"
     );
 }
+
+/// What was not measured by `run` cannot be started again, and too few starts prove nothing.
+#[test]
+fn what_cannot_be_started_again_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = result_of("memcached_5k_per_s.tlc", folder.path());
+    let result = result.to_str().unwrap();
+    let few = taillab(&["compare", result, result, "--again", "5"]);
+    assert_eq!(few.status.code(), Some(2));
+    assert!(text(&few.stderr).contains("at least 6 starts"));
+    let traced = taillab(&["compare", result, result, "--again", "6"]);
+    assert_eq!(traced.status.code(), Some(1));
+    let said = text(&traced.stderr);
+    assert!(said.contains("has no experiment.toml"), "{said}");
+    // nothing was made
+    assert!(!Path::new("taillab-again").exists());
+    let alone = taillab(&["compare", result, result, "-o", "x"]);
+    assert_eq!(alone.status.code(), Some(2));
+}

@@ -5,7 +5,7 @@
 
 mod closed_loop;
 
-use taillab_model::explanation::Prediction;
+use taillab_model::explanation::{Cause, Prediction};
 use taillab_model::summary::{BusyPeriods, Withdrawn};
 use taillab_model::{Distribution, Nanos};
 
@@ -38,15 +38,42 @@ pub(crate) fn is_above(ideal: &Distribution, measured: &Distribution) -> Option<
     })
 }
 
+/// What no server can be faster than.
+#[derive(Clone, Debug)]
+pub(crate) struct LeastSojourns<'a> {
+    /// The ideal sojourns.
+    pub(crate) ideal: &'a Distribution,
+    /// Percentiles of them if another CPU receives the requests; empty where it is not known what that saves.
+    pub(crate) receiver_elsewhere: Vec<(f64, Nanos)>,
+}
+
+impl LeastSojourns<'_> {
+    /// The least at this percentile if another CPU receives the requests.
+    fn receiver_elsewhere(&self, q: f64) -> Option<Nanos> {
+        let mut known = self.receiver_elsewhere.iter();
+        known
+            .find(|(known, _)| *known == q)
+            .map(|(_, least)| *least)
+    }
+}
+
 /// Widens the intervals of forecasts that lie below the ideal's up to its lower end: no server is faster, so one
 /// of the two is off by that much. The forecast itself stays the one whose curve is drawn.
-pub(crate) fn widen(predictions: &mut [Prediction], ideal: &Distribution) {
-    for point in predictions
-        .iter_mut()
-        .flat_map(|prediction| &mut prediction.points)
-    {
-        let least = ideal.at(point.q).and_then(|ideal| ideal.lo);
-        point.hi_ns = point.hi_ns.map(|hi| hi.max(least.unwrap_or(hi)));
+///
+/// Where a change takes the receive softirqs away, t is shorter by that, and so is the ideal: below that one the
+/// interval does not begin.
+pub(crate) fn widen(predictions: &mut [Prediction], least: &LeastSojourns<'_>) {
+    for prediction in predictions {
+        let receives_elsewhere = prediction.removes.contains(&Cause::Softirq);
+        for point in &mut prediction.points {
+            let elsewhere = least.receiver_elsewhere(point.q);
+            let elsewhere = elsewhere.filter(|_| receives_elsewhere);
+            if let Some(least) = elsewhere {
+                point.lo_ns = (point.lo_ns).map(|lo| lo.max(least).min(point.predicted_ns));
+            }
+            let least = elsewhere.or(least.ideal.at(point.q).and_then(|ideal| ideal.lo));
+            point.hi_ns = point.hi_ns.map(|hi| hi.max(least.unwrap_or(hi)));
+        }
     }
 }
 
@@ -58,7 +85,7 @@ pub(crate) fn no_distribution() -> Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::explanation::{Cause, PredictedPoint};
+    use taillab_model::explanation::PredictedPoint;
 
     fn spread(from: u64, to: u64) -> Distribution {
         let lengths: Vec<Nanos> = (0..20_000)
@@ -123,10 +150,30 @@ mod tests {
             }],
         }];
         let ideal = spread(10_000, 50_000);
-        widen(&mut predictions, &ideal);
+        let least = LeastSojourns {
+            ideal: &ideal,
+            receiver_elsewhere: vec![(0.5, Nanos::new(12_300))],
+        };
+        widen(&mut predictions, &least);
         let point = predictions[0].points[0];
         assert_eq!(point.predicted_ns, Nanos::new(12_600));
         assert_eq!(point.hi_ns, ideal.at(0.5).unwrap().lo);
         assert_eq!(point.lo_ns, Some(Nanos::new(12_000)));
+        // a server that receives elsewhere has another ideal
+        let point = |least_ns| {
+            let mut prediction = predictions[0].clone();
+            prediction.removes.push(Cause::Softirq);
+            prediction.points[0].hi_ns = Some(Nanos::new(13_500));
+            let least = LeastSojourns {
+                receiver_elsewhere: vec![(0.5, Nanos::new(least_ns))],
+                ..least.clone()
+            };
+            widen(std::slice::from_mut(&mut prediction), &least);
+            prediction.points[0]
+        };
+        let ends = |point: PredictedPoint| (point.lo_ns, point.hi_ns);
+        let ns = |lo, hi| (Some(Nanos::new(lo)), Some(Nanos::new(hi)));
+        assert_eq!(ends(point(12_300)), ns(12_300, 13_500));
+        assert_eq!(ends(point(20_000)), ns(12_600, 20_000));
     }
 }

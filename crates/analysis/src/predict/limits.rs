@@ -1,5 +1,7 @@
 //! What the reader of a forecast should know about the replay.
 
+use taillab_model::Nanos;
+
 use crate::replay::Observed;
 
 /// The limits of a replay of this queue.
@@ -22,6 +24,13 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
         limits.push(format!(
             "the worker of {unknown:.1} % of the requests is not known: the replay assumes the \
              usual work for them"
+        ));
+    }
+    if let Some(each_ns) = observed.receives_response_ns() {
+        limits.push(format!(
+            "the CPU that sends a response also receives it for the client, {} each: forecasts without softirqs \
+             keep that, as both ends of the network are on this machine",
+            Nanos::new(each_ns)
         ));
     }
     limits

@@ -17,6 +17,7 @@ mod kernel;
 mod loss;
 mod observed;
 mod pace;
+mod peers;
 mod pool;
 mod reconstruct;
 mod sample;

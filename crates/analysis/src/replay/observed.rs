@@ -221,6 +221,8 @@ pub struct Observed {
     pub(crate) linger_ns: u64,
     /// The number of requests that were read together with another one and answered after it.
     pub(crate) batched: u64,
+    /// How long the server's CPUs received responses for their clients, which is a part of the work of requests.
+    pub(crate) receives_responses_ns: u64,
     /// The number of blocks of time.
     pub(crate) blocks: usize,
     /// Everything was recorded in slices, and their requests are replayed.
@@ -347,6 +349,12 @@ impl Observed {
             NONE => drawn(&self.ways_ns, i).unwrap_or(0).into(),
             way => way.into(),
         }
+    }
+
+    /// How long the server's CPUs receive a response for its client, on average; `None` where they do not.
+    pub(crate) fn receives_response_ns(&self) -> Option<u64> {
+        let each = self.receives_responses_ns / self.requests.len().max(1) as u64;
+        (each > 0).then_some(each)
     }
 
     /// The total of all servers' vacations by source, in nanoseconds.

@@ -7,6 +7,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
 use super::observed::{NONE, Observed, VacationSource};
+use super::peers::{Peers, SourceKind};
 use super::track::{CoreTimeline, Occupant, SourceId, StretchEnd, WorkerCpus, by_time};
 use super::vacations::Vacations;
 use super::work::split_work;
@@ -61,12 +62,13 @@ pub(super) fn reconstruct(
         waiting: vec![BTreeSet::new(); cpus.len().max(1)],
         own_sources: HashMap::new(),
         sleep_sources: HashMap::new(),
+        peers: Peers::new(cpus.len()),
         shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
         labels: Labels::new(context),
         worker_cpus: None,
         shallow: Vec::new(),
-        causes: Vec::new(),
-        cause_of: |id| timeline.source(id).0,
+        kinds: Vec::new(),
+        kind_of: |id| SourceKind::of(&timeline.source(id)),
         observed,
     };
     for &i in &per_request.finished {
@@ -180,10 +182,10 @@ impl WorkerPass {
 }
 
 struct Reconstruction<'a, F> {
-    /// The cause of a source of the timeline.
-    cause_of: F,
-    /// The causes of the first sources, as far as they were needed.
-    causes: Vec<Cause>,
+    /// What kind of source of the timeline it is.
+    kind_of: F,
+    /// The kinds of the first sources, as far as they were needed.
+    kinds: Vec<SourceKind>,
     observed: &'a mut Observed,
     origin: u64,
     read_ns: &'a [u64],
@@ -198,6 +200,8 @@ struct Reconstruction<'a, F> {
     own_sources: HashMap<Tid, SourceId>,
     /// Sleeps in the middle of requests.
     sleep_sources: HashMap<Cause, SourceId>,
+    /// What receives responses on the server's CPUs.
+    peers: Peers,
     /// Workers share the servers of the queue.
     shared: bool,
     /// The CPU of each worker, if the workers are the servers of the queue.
@@ -207,8 +211,18 @@ struct Reconstruction<'a, F> {
     shallow: Vec<u32>,
 }
 
-impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
+impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
     fn add(&mut self, cpu: usize, from: u64, to: u64, who: Occupant) {
+        let responded = self.peers.responded[cpu].take();
+        let from = match who {
+            Occupant::Other(source) if self.kind(source).receives => {
+                self.received(cpu, (from, to), responded)
+            }
+            _ => from,
+        };
+        if from == to {
+            return;
+        }
         match who {
             Occupant::Idle { deep } => {
                 let recent = &mut self.idle[cpu];
@@ -219,10 +233,11 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             }
             Occupant::Other(source) => {
                 // a throttled worker does not keep its CPU from receiving packets
-                if self.cause(source) != Cause::Throttled {
+                let cause = self.kind(source).cause;
+                if cause != Cause::Throttled {
                     self.delay_receive(from, to, source);
                 }
-                match self.cause(source) {
+                match cause {
                     Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
                         self.unobserved(cpu, from, to);
                     }
@@ -263,13 +278,38 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    fn cause(&mut self, source: SourceId) -> Cause {
+    fn kind(&mut self, source: SourceId) -> SourceKind {
         let place = usize::from(source.0);
-        while self.causes.len() <= place {
-            let next = SourceId(self.causes.len() as u16);
-            self.causes.push((self.cause_of)(next));
+        while self.kinds.len() <= place {
+            let next = SourceId(self.kinds.len() as u16);
+            self.kinds.push((self.kind_of)(next));
         }
-        self.causes[place]
+        self.kinds[place]
+    }
+
+    /// A receive softirq on a CPU, where the worker that `responded` has just sent a response. To receive that is a part
+    /// of the worker's own work after it. Returns when the rest begins, which receives requests.
+    fn received(
+        &mut self,
+        cpu: usize,
+        (from, to): (u64, u64),
+        responded: Option<(usize, Tid)>,
+    ) -> u64 {
+        let requests = &self.observed.requests;
+        let first = requests.partition_point(|job| job.arrival_ns < from);
+        let arrived = requests[first..].partition_point(|job| job.arrival_ns <= to) as u64;
+        let Some((worker, tid)) = responded.filter(|_| self.peers.are_here()) else {
+            self.peers.requests += arrived;
+            return from;
+        };
+        let until = from + self.peers.part_of_response(to - from, arrived);
+        if until > from {
+            self.observed.receives_responses_ns += until - from;
+            self.on_core(worker, cpu, (from, until), tid, StretchEnd::Interrupted);
+            // what follows does not follow the response
+            self.peers.responded[cpu] = None;
+        }
+        until
     }
 
     /// Another thread runs on a CPU. It delays the server only while a worker is runnable there: otherwise
@@ -403,6 +443,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         stretch_end: StretchEnd,
     ) {
         self.runs(w);
+        let on_core_from = from;
         if self.worker_cpus.is_some() {
             // for other workers on this CPU, this is a vacation
             let source = self.own_source(tid);
@@ -413,6 +454,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             let arrival = self.observed.requests[i].arrival_ns;
             let finish = self.observed.requests[i].finish_ns();
             if finish <= from {
+                self.peers.sent(cpu, (w, tid), finish >= on_core_from);
                 self.answered(w, cpu, i);
                 continue;
             }
@@ -442,6 +484,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             if finish > to {
                 break;
             }
+            self.peers.sent(cpu, (w, tid), finish >= on_core_from);
             self.answered(w, cpu, i);
         }
         let worker = &mut self.workers[w];

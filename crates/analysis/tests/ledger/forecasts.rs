@@ -8,7 +8,9 @@ use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::explanation::PredictedPoint;
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
-use super::kernel::{Plan, Truth, What};
+use proptest::prelude::*;
+
+use super::kernel::{IPI, Plan, RECEIVE, Truth, What};
 
 pub(super) fn sojourns(truth: &[Truth]) -> Distribution {
     let sojourns = truth
@@ -198,4 +200,55 @@ fn at_the_usual_speed_of_its_cpu_it_is_as_it_then_is() {
 #[test]
 fn without_another_program_it_is_as_it_then_is() {
     comes_true(&busy(What::Thread, false), "without background");
+}
+
+/// The ideal queue of these arrivals, with this t, of which the part `after` comes after the response.
+fn ideal(truth: &[Truth], service_time: u64, after: u64) -> Distribution {
+    let mut free = 0;
+    let sojourns = truth.iter().map(|request| {
+        free = request.t1.max(free) + service_time;
+        Nanos::new(free - after - request.t1)
+    });
+    distribution_of(&sojourns.collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// A client that is held up sends what was due in a bunch, of which each request waits for many others: then it
+    /// decides everything how much of t goes with the receive softirq. What the server's CPU does for the other end
+    /// of the network stays.
+    #[test]
+    fn requests_in_bunches_that_are_received_elsewhere_are_as_they_then_are(
+        seed in 1_u64..1_000,
+        service in 6_000_u64..9_000,
+        response in prop_oneof![Just(0), 2_000_u64..6_000],
+        load in 0.5_f64..0.85,
+        (every, length) in (4_000_000_u64..9_000_000, 1_000_000_u64..4_000_000),
+    ) {
+        let plan = Plan {
+            seed,
+            service,
+            response,
+            gaps: vec![(service + response + RECEIVE + IPI) as f64 / load],
+            client_held_up: Some((every, length)),
+            ..Plan::default()
+        };
+        let traffic = plan.run();
+        let (measured, predicted) = forecast(&plan, &plan.context());
+        let elsewhere = Plan { receives_elsewhere: true, ..plan.clone() };
+        let real = sojourns(&elsewhere.run().truth);
+        let bound = ideal(&traffic.truth, elsewhere.service_time().get(), response);
+        let forecast = predicted.predictions.iter().find(|forecast| forecast.change == "softirq-cpu");
+        for point in &forecast.unwrap().points {
+            let predicted = point.predicted_ns.get() as f64;
+            let (real, bound, measured) = (at(&real, point.q), at(&bound, point.q), at(&measured, point.q));
+            // the interrupt of each packet stays in the forecast, and goes with the change
+            let most = real + (measured - real) * 0.35;
+            prop_assert!(
+                (real * 0.95..=most * 1.05).contains(&predicted) && predicted >= bound * 0.95,
+                "p{}: {predicted}, was {real} of {measured}, ideal {bound}", point.q * 100.0
+            );
+        }
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) const CLIENT_CPU: u16 = 15;
 pub(crate) const IPI: u64 = 500;
 pub(crate) const RECEIVE: u64 = 3_000;
 pub(crate) const SWITCH: u64 = 700;
+/// What a send takes.
+pub(crate) const SEND: u64 = 5_000;
 /// The gap between requests that come at once.
 const RUSH: u64 = RECEIVE + IPI + 300;
 
@@ -96,6 +98,13 @@ pub(crate) struct Plan {
     pub(crate) real_time: bool,
     /// From when to when the CPUs take how many times as long for all work of the server and the kernel.
     pub(crate) slow_cpu: Option<(u64, u64, f64)>,
+    /// Once in so long the client is held up for so long. Then it sends what was due, as fast as it can: one request
+    /// each `SEND`.
+    pub(crate) client_held_up: Option<(u64, u64)>,
+    /// For how long the CPU that sends a response receives it for the client.
+    pub(crate) response: u64,
+    /// Another CPU receives the requests.
+    pub(crate) receives_elsewhere: bool,
 }
 
 impl Default for Plan {
@@ -113,6 +122,9 @@ impl Default for Plan {
             order: Order::Fifo,
             real_time: false,
             slow_cpu: None,
+            client_held_up: None,
+            response: 0,
+            receives_elsewhere: false,
         }
     }
 }
@@ -152,7 +164,12 @@ struct Cpu<'a> {
 impl Plan {
     /// What a request costs its CPU.
     pub(crate) fn service_time(&self) -> Nanos {
-        Nanos::new(self.service + RECEIVE + IPI)
+        let receive = if self.receives_elsewhere {
+            0
+        } else {
+            RECEIVE + IPI
+        };
+        Nanos::new(self.service + self.response + receive)
     }
 
     pub(crate) fn context(&self) -> RecordingContext {
@@ -193,10 +210,19 @@ impl Plan {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed + cpu as u64);
             let mut exp = |mean: f64| 1 + (-mean * rng.random::<f64>().max(1e-12).ln()) as u64;
             let count = (self.requests as f64 * share[cpu] / total) as usize;
-            let mut at = 1_000_000;
+            let (mut due, mut at) = (1_000_000, 1_000_000);
             let mut packets = VecDeque::new();
+            let mut sent = 0;
             for i in 0..count {
-                at += if i < self.at_once { RUSH } else { exp(*gap) };
+                due += if i < self.at_once { RUSH } else { exp(*gap) };
+                at = match self.client_held_up {
+                    Some((every, length)) if due % every < length => {
+                        (due - due % every + length).max(sent + SEND)
+                    }
+                    Some(_) => due.max(sent + SEND),
+                    None => due,
+                };
+                sent = at;
                 packets.push_back((truth.len(), at));
                 let key = RequestKey {
                     address: 0,
@@ -320,6 +346,9 @@ impl Cpu<'_> {
         let key = self.truth[number].key;
         let packet = PacketId((u32::from(self.number) << 20) + number as u32 % (1 << 20));
         self.emit_on(CLIENT_CPU, t1, EventKind::PacketIn { packet, key });
+        if self.plan.receives_elsewhere {
+            return self.receive_elsewhere(number, packet);
+        }
         if self.current == 0 && self.plan.idle_exit > 0 {
             self.now += self.plan.idle_exit;
             let lasted = Nanos::new(self.now - self.idle_since);
@@ -342,6 +371,21 @@ impl Cpu<'_> {
         self.now += receive / 5;
         let lasted = Nanos::new(receive);
         self.emit(EventKind::Softirq { vector: 3, lasted });
+    }
+
+    /// The CPU only wakes its worker, if that sleeps.
+    fn receive_elsewhere(&mut self, number: usize, packet: PacketId) {
+        self.emit_on(CLIENT_CPU, self.now, EventKind::Enqueued { packet });
+        self.queue.push_back(number);
+        if self.awake {
+            return;
+        }
+        self.awake = true;
+        let (tid, by) = (self.worker(), self.current);
+        self.emit(EventKind::Woken { tid, by });
+        self.now += IPI;
+        let (interrupt, lasted) = (Interrupt::Reschedule, Nanos::new(IPI));
+        self.emit(EventKind::Interrupt { interrupt, lasted });
     }
 
     fn disturb(&mut self, what: What, length: u64) {
@@ -477,6 +521,12 @@ impl Cpu<'_> {
         let key = self.truth[number].key;
         self.emit(EventKind::PacketOut { tid, key });
         self.truth[number].t6 = self.now;
+        let response = self.at_this_speed(self.plan.response);
+        if response > 0 {
+            self.now += response;
+            let lasted = Nanos::new(response);
+            self.emit(EventKind::Softirq { vector: 3, lasted });
+        }
     }
 
     fn meet(&mut self, trouble: Trouble) {

@@ -6,7 +6,7 @@ use taillab_model::summary::{Report, Verdict};
 use crate::document::{Document, Series};
 use crate::figures::{self, rate};
 use crate::markup::{Esc, Markup, paragraph, put, put_reasons, section};
-use crate::{latency, schedule, server};
+use crate::{latency, reservations, schedule, server};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let report = document.report;
@@ -77,8 +77,10 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put_reasons(page, &verdict.reasons);
         put!(page, "</section>\n");
     }
-    put_reservations(page, verdict);
-    if let Some(text) = schedule::off_schedule(report) {
+    let off_schedule = schedule::off_schedule_in_numbers(report);
+    let told = reservations::told(report, off_schedule.is_some());
+    put_reservations(page, verdict, &told);
+    if let Some(text) = off_schedule {
         paragraph(page, "notice notable", &format!("{text}."));
     }
     if report.partial {
@@ -92,9 +94,9 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
 }
 
 /// What must be known before the first figure of a valid result; an invalid one has its reasons
-/// there.
-pub(super) fn put_reservations(page: &mut Markup, verdict: &Verdict) {
-    let reservations = server::foremost(verdict, &[]);
+/// there. What has a key in `told` is said elsewhere.
+pub(super) fn put_reservations(page: &mut Markup, verdict: &Verdict, told: &[&str]) {
+    let reservations = server::foremost(verdict, told);
     for text in reservations.iter().filter(|_| verdict.valid) {
         put!(page, "<p class=\"notice notable\">{}.</p>\n", Esc(text));
     }

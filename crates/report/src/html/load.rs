@@ -94,7 +94,7 @@ fn put_head(page: &mut Markup, report: &LoadReport) {
         put_reasons(page, &verdict.reasons);
         put!(page, "</div>\n");
     }
-    put_reservations(page, verdict);
+    put_reservations(page, verdict, &[]);
 }
 
 fn put_percentiles(page: &mut Markup, table: &Table) {

@@ -151,7 +151,7 @@ impl Page {
             false => Ink::Bad,
         };
         for text in foremost(verdict, told) {
-            self.marked(ink, "!", text);
+            self.marked(ink, "!", &text);
         }
     }
 

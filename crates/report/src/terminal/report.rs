@@ -51,7 +51,7 @@ impl Page {
     fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
         let report = document.report;
         self.title_of(report);
-        let schedule = schedule::off_schedule(report);
+        let schedule = schedule::off_schedule_in_numbers(report);
         let told = reservations::told(report, schedule.is_some());
         self.reservations(&report.verdict, &told);
         self.off_schedule(schedule);

@@ -1,5 +1,7 @@
 //! `taillab compare`: two saved results side by side.
 
+mod starts;
+
 use std::fs;
 use std::path::Path;
 
@@ -60,6 +62,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             false => Standing::Invalid,
         },
     };
+    let starts = starts::again(args, [&before, &after], latency)?;
     let comparison = Comparison {
         schema_version: SCHEMA_VERSION,
         command: "compare".into(),
@@ -72,6 +75,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             .collect(),
         before: named(before_file, &before),
         after: named(after_file, &after),
+        starts,
     };
     print_result(args.common, &comparison, || {
         terminal::render_comparison(&comparison, style())
@@ -88,17 +92,24 @@ fn common<'a>(
     before: &'a Saved,
     after: &'a Saved,
 ) -> Result<(ComparedLatency, &'a Distribution, &'a Distribution), Failure> {
-    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
-        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
-    }
-    if let (Some(before), Some(after)) = (&before.load, &after.load) {
-        let latency = ComparedLatency::ResponseTime;
-        return Ok((latency, &before.response_time, &after.response_time));
+    for latency in [ComparedLatency::Sojourn, ComparedLatency::ResponseTime] {
+        let both = latency_of(before, latency).zip(latency_of(after, latency));
+        if let Some((before, after)) = both {
+            return Ok((latency, before, after));
+        }
     }
     Err(Failure::failed(
         "the two have no latency in common: compare two results of run, two of trace, or two of load \
          at one rate",
     ))
+}
+
+/// This latency of a result.
+fn latency_of(saved: &Saved, latency: ComparedLatency) -> Option<&Distribution> {
+    match latency {
+        ComparedLatency::Sojourn => saved.measured.as_ref().map(|server| &server.sojourn),
+        ComparedLatency::ResponseTime => saved.load.as_ref().map(|load| &load.response_time),
+    }
 }
 
 fn errors(of: &Saved) -> (u64, u64) {

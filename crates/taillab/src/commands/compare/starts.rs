@@ -1,0 +1,167 @@
+//! `taillab compare --again`: both experiments started in turn.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use taillab_analysis::starts::{FEWEST_STARTS, LEVEL, judge, order};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::say::Say;
+use taillab_experiment::definition::Experiment;
+use taillab_model::Distribution;
+use taillab_model::compare::{ComparedLatency, Starts};
+
+use super::{Saved, latency_of, read};
+use crate::cli::CompareArgs;
+
+/// The experiment of a saved run, which repeats it.
+const EXPERIMENT: &str = "experiment.toml";
+
+/// Starts both as often as was asked for, and compares the starts; `None` if that was not asked for.
+pub(super) fn again(
+    args: &CompareArgs,
+    saved: [&Saved; 2],
+    latency: ComparedLatency,
+) -> Result<Option<Starts>, Failure> {
+    let Some(of_each) = args.again else {
+        return Ok(None);
+    };
+    if (of_each as usize) < FEWEST_STARTS {
+        return Err(Failure::usage(format!(
+            "--again {of_each} proves nothing, however much they differ: at least {FEWEST_STARTS} starts of each \
+             are needed"
+        )));
+    }
+    let both = [&args.before, &args.after];
+    let repeated = Repeated {
+        experiments: [experiment_of(both[0])?, experiment_of(both[1])?],
+        rates: rates(both, saved)?,
+        folder: folder_of(args)?,
+        seed: args.seed,
+        latency,
+    };
+    let mut pairs = Vec::new();
+    let order = order(args.seed, of_each as usize);
+    let say = Say::of(args.common);
+    for (pair, before_first) in order.into_iter().enumerate() {
+        say.note(&format!("pair {} of {of_each}", pair + 1));
+        pairs.push(repeated.pair(pair, before_first)?);
+    }
+    Ok(Some(Starts {
+        of_each,
+        seed: args.seed,
+        folder: repeated.folder.display().to_string(),
+        level: LEVEL,
+        quantiles: judge(&pairs),
+    }))
+}
+
+/// What is started again.
+struct Repeated {
+    experiments: [PathBuf; 2],
+    /// The rate of each, where it must be held.
+    rates: [Option<f64>; 2],
+    folder: PathBuf,
+    seed: u64,
+    latency: ComparedLatency,
+}
+
+impl Repeated {
+    /// Starts both, and returns the latencies of the first and of the second experiment. Their loads have one seed.
+    fn pair(
+        &self,
+        pair: usize,
+        before_first: bool,
+    ) -> Result<(Distribution, Distribution), Failure> {
+        let first = usize::from(!before_first);
+        let one = self.start(pair, first)?;
+        let other = self.start(pair, 1 - first)?;
+        Ok(match before_first {
+            true => (one, other),
+            false => (other, one),
+        })
+    }
+
+    /// Runs experiment `which` in a process of its own.
+    fn start(&self, pair: usize, which: usize) -> Result<Distribution, Failure> {
+        let name = format!("{}-{}", ["before", "after"][which], pair + 1);
+        let place = self.folder.join(&name);
+        let mut command = Command::new(std::env::current_exe().or_exit(Exit::Failed)?);
+        command
+            .args(["run", "-q", "-f"])
+            .arg(&self.experiments[which]);
+        command.arg("-o").arg(&place);
+        command.args(["--seed", &(self.seed + pair as u64).to_string()]);
+        if let Some(rate) = self.rates[which] {
+            command.args(["-R", &rate.to_string()]);
+        }
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.or_exit(Exit::Failed)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().last().unwrap_or("it said nothing");
+            return Err(Failure::failed(format!(
+                "start {name} failed ({}): {last}; the starts before it are in {}",
+                output.status,
+                self.folder.display()
+            )));
+        }
+        let (file, saved) = read(&place)?;
+        latency_of(&saved, self.latency)
+            .cloned()
+            .ok_or_else(|| Failure::failed(format!("{file} has not the latency that is compared")))
+    }
+}
+
+/// The experiment beside a result of `run`.
+fn experiment_of(result: &Path) -> Result<PathBuf, Failure> {
+    let folder = match result.is_dir() {
+        true => result,
+        false => result.parent().unwrap_or(Path::new(".")),
+    };
+    let file = folder.join(EXPERIMENT);
+    match file.is_file() {
+        true => Ok(file),
+        false => Err(Failure::failed(format!(
+            "{} has no {EXPERIMENT}: --again starts what taillab run has saved",
+            folder.display()
+        ))),
+    }
+}
+
+/// The rate at which each is started, where its experiment does not say it. A load by utilisation follows the capacity
+/// that each start finds, so the loads would differ: where both are so, both get the rate of the first result, and
+/// else each that of its own.
+fn rates(results: [&PathBuf; 2], saved: [&Saved; 2]) -> Result<[Option<f64>; 2], Failure> {
+    let says = [says_rate(results[0])?, says_rate(results[1])?];
+    let measured = saved.map(|saved| saved.load.as_ref().map(|load| load.target_rate_per_s));
+    Ok(match says {
+        [false, false] => [measured[0]; 2],
+        [first, second] => [
+            measured[0].filter(|_| !first),
+            measured[1].filter(|_| !second),
+        ],
+    })
+}
+
+/// Whether the experiment of a result has its load in requests per second.
+fn says_rate(result: &Path) -> Result<bool, Failure> {
+    let file = experiment_of(result)?;
+    let experiment = Experiment::resolve_on(None, None, Some(&file), Vec::new())?;
+    Ok(experiment.workload.rate_per_s.is_some())
+}
+
+/// Makes the folder for the results of the starts.
+fn folder_of(args: &CompareArgs) -> Result<PathBuf, Failure> {
+    let folder = args
+        .output
+        .clone()
+        .unwrap_or_else(|| "taillab-again".into());
+    fs::create_dir(&folder).map_err(|error| {
+        Failure::failed(format!(
+            "cannot make {}: {error}; name another one with -o",
+            folder.display()
+        ))
+    })?;
+    Ok(folder)
+}
