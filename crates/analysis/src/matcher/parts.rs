@@ -56,6 +56,10 @@ pub(super) enum Settled {
     Aside(u16),
     /// No socket of the server received it.
     Elsewhere(Slot),
+    /// A turn ended in which the server read on before it wrote anything.
+    InParts,
+    /// A turn ended in which the client did not wait, or a response left that answers nothing.
+    Overlapped,
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }
