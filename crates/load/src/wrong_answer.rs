@@ -113,7 +113,11 @@ mod tests {
                 "HTTP/1.0 301 Moved, to https://a/b",
                 Some("HTTP"),
             ),
-            (b"HTTP/1.1 302 Found\r\n", "HTTP/1.1 302 Found", Some("HTTP")),
+            (
+                b"HTTP/1.1 302 Found\r\n",
+                "HTTP/1.1 302 Found",
+                Some("HTTP"),
+            ),
             (b"ERROR\r\n", "ERROR", Some("memcached's ASCII protocol")),
             (b"\x15\x03\x03\x00\x02\x02\x0a", "a TLS record", Some("TLS")),
             (b"\x00\x01what\x1b", "\u{fffd}\u{fffd}what\u{fffd}", None),

@@ -36,8 +36,7 @@ pub(in crate::matcher) struct TurnEvidence {
 impl TurnEvidence {
     /// Whether the clients send requests in parts and wait for the responses.
     pub(in crate::matcher) const fn shows_parts(&self) -> bool {
-        self.in_parts >= TURNS_TO_SHOW
-            && self.overlapping * TURNS_FOR_EACH_OVERLAP <= self.in_parts
+        self.in_parts >= TURNS_TO_SHOW && self.overlapping * TURNS_FOR_EACH_OVERLAP <= self.in_parts
     }
 }
 
@@ -70,8 +69,7 @@ pub(super) struct Turns {
 impl Connection {
     /// Notes whether the `server`'s connections show that requests come in parts.
     pub(in crate::matcher) fn learn(&mut self, server: &TurnEvidence) {
-        self.turns.in_parts =
-            server.shows_parts() && self.turns.overlaps == 0 && !self.is_framed();
+        self.turns.in_parts = server.shows_parts() && self.turns.overlaps == 0 && !self.is_framed();
     }
 
     /// Whether the server answers in order all that it has read before it reads more: its protocol has no
