@@ -317,8 +317,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 })
             },
             remedy: |_| {
-                "find out why the server drops them (its log, full queues, ended connections), or \
-                 whether its protocol has requests without a response"
+                "find out why the server drops them (its log, full queues), whether clients give up and close \
+                 their connections, or whether the protocol has requests without a response"
             },
         },
         part: |e| WithdrawnPart::tail(beyond_answers(e)),

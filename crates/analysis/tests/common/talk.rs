@@ -116,8 +116,12 @@ impl Talk {
 
     /// The server reads all that has come. Returns when.
     pub(crate) fn reads(&mut self) -> Monotonic {
-        let bytes = self.sent.wrapping_sub(self.read);
-        self.read = self.sent;
+        self.reads_bytes(self.sent.wrapping_sub(self.read))
+    }
+
+    /// The server reads so many bytes. Returns when.
+    pub(crate) fn reads_bytes(&mut self, bytes: u32) -> Monotonic {
+        self.read = self.read.wrapping_add(bytes);
         let read = EventKind::SegmentRead {
             tid: SERVER,
             key: self.key(self.read),

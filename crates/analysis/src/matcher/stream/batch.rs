@@ -38,7 +38,7 @@ use crate::matcher::parts::{Leaving, Settled, Slot};
 
 impl Connection {
     /// What has been read and is not settled.
-    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
+    pub(super) fn read_segments(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
         let read = self
             .segments
             .partition_point(|segment| segment.end <= self.read);
@@ -56,13 +56,19 @@ impl Connection {
         self.read_segments().filter(ends).filter(whole)
     }
 
-    /// Requests of the batch that were only the beginning of another one.
-    fn parts(&self) -> impl Iterator<Item = Slot> {
+    /// What was only the beginning of another request of the batch.
+    fn parts(&self) -> impl Iterator<Item = Settled> {
         let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
         from_last.next();
         let in_parts = self.turns.in_parts;
         let parts = from_last.filter(move |s| in_parts || s.is_part());
-        parts.filter_map(|s| s.request)
+        parts.filter_map(|segment| {
+            let slot = segment.request?;
+            Some(match segment.is_part() {
+                true => Settled::Part(slot),
+                false => Settled::Joined(slot),
+            })
+        })
     }
 
     /// Ends the batch: decides what answered its requests, and forgets them.
@@ -78,7 +84,7 @@ impl Connection {
                 settled.extend(requests.map(Settled::Unanswered));
             }
         }
-        settled.extend(self.parts().map(Settled::Part));
+        settled.extend(self.parts());
         self.end_turn();
         self.departures.clear();
         self.pauses = Pauses::default();
