@@ -76,6 +76,9 @@ pub struct Matched {
     /// The number of requests over TCP that no socket of the server received, as far as can be seen: they pass
     /// through this machine, or nobody accepts them. They are not in the other lists.
     pub elsewhere: u64,
+    /// The number of packets that looked like a request and were taken for parts of the request that ended after
+    /// them. They are not in the other lists.
+    pub parts: u64,
     /// The client's port of each connection that was set aside, since the server sends there without being
     /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
     /// happened there from then on is not in the other lists.

@@ -272,6 +272,7 @@ impl<'c> Analysis<'c> {
         self.silent += matched.silent;
         self.left_out.from_before += matched.from_before;
         self.left_out.elsewhere += matched.elsewhere;
+        self.left_out.parts += matched.parts;
         self.left_out.add_unasked(&matched.unasked);
         self.left_out.forgotten += matched.forgotten + timeline.forgotten();
         self.unexplained = matched.client.map(|client| client.unexplained);

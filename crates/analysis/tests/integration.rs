@@ -27,5 +27,6 @@ mod rules;
 mod slices;
 mod streams;
 mod survivors;
+mod turns;
 mod unasked;
 mod verdict;

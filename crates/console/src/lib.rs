@@ -20,3 +20,4 @@ pub mod progress;
 pub mod rendered;
 pub mod rights;
 pub mod rundir;
+pub mod terminal;

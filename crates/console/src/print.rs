@@ -9,6 +9,7 @@ use taillab_report::terminal::Style;
 
 use crate::args::Output;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::terminal::can_be_drawn_on;
 
 /// Prints the result on stdout. It is not a failure if the reader closes the pipe (`| head`).
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
@@ -53,7 +54,8 @@ pub fn style() -> Style {
     if !io::stdout().is_terminal() {
         return Style::PLAIN;
     }
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = wanted && can_be_drawn_on(&io::stdout());
     let (_, columns) = console::Term::stdout().size();
     Style {
         colour,

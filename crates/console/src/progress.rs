@@ -1,10 +1,12 @@
-//! Progress on stderr: a bar for each phase, nothing if stderr is not a terminal.
+//! Progress on stderr: a bar for each phase, nothing if stderr is not a terminal that can be drawn on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::terminal::can_be_drawn_on;
 
 /// Between two drawings. Drawing uses a core of the testbed for some ten microseconds, so it is rare.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -115,7 +117,7 @@ pub fn meanwhile<T: Send>(
 
 /// A bar on stderr, drawn if stderr is a terminal and `shown` is set.
 pub fn bar(name: &str, length: Option<u64>, template: &str, shown: bool) -> ProgressBar {
-    let target = if shown {
+    let target = if shown && can_be_drawn_on(&std::io::stderr()) {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()

@@ -118,9 +118,10 @@ impl HostError {
 
 fn noise_kind(error: &NoiseError) -> ErrorKind {
     match error {
-        NoiseError::NoTsc | NoiseError::Unstable { .. } | NoiseError::NoRealTime { .. } => {
-            ErrorKind::Unsupported
-        }
+        NoiseError::NoTsc
+        | NoiseError::Unstable { .. }
+        | NoiseError::ClockUnknown
+        | NoiseError::NoRealTime { .. } => ErrorKind::Unsupported,
         NoiseError::Offline { .. } | NoiseError::WouldHang | NoiseError::Cpu(_) => ErrorKind::Usage,
         NoiseError::Thread(_) => ErrorKind::Failed,
     }

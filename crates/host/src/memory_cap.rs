@@ -1,6 +1,8 @@
 //! A cap on the memory of a part of a command that reads what others wrote: a small file may ask for a lot.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -11,7 +13,7 @@ const SHARE: f64 = 0.75;
 /// What every machine can give, by swapping if need be.
 const LEAST: u64 = 1 << 30;
 
-/// What is said where the memory does not suffice: an allocation that fails aborts the process.
+/// What is said where the memory does not suffice.
 const REFUSED: &[u8] = b"taillab: error: the analysis needs more memory than this machine has to spare: analyse a part of \
 the recording, or on another machine\n";
 
@@ -19,7 +21,6 @@ the recording, or on another machine\n";
 #[derive(Debug)]
 pub struct MemoryCap {
     before: Rlimit,
-    handler: libc::sigaction,
 }
 
 impl MemoryCap {
@@ -38,7 +39,6 @@ impl MemoryCap {
         let used = status(roots, "self", "VmData").and_then(|text| kib(&text));
         let wanted = used.unwrap_or(0).saturating_add(room);
         let lowest = |limit: Option<u64>| limit.map_or(wanted, |limit| limit.min(wanted));
-        let handler = on_abort(said_and_gone as *const () as libc::sighandler_t)?;
         setrlimit(
             Resource::Data,
             Rlimit {
@@ -46,7 +46,8 @@ impl MemoryCap {
                 maximum: before.maximum,
             },
         )?;
-        Ok(Self { before, handler })
+        IS_CAPPED.store(true, Ordering::Relaxed);
+        Ok(Self { before })
     }
 }
 
@@ -54,26 +55,61 @@ impl Drop for MemoryCap {
     fn drop(&mut self) {
         // back to what it was, which the kernel allows
         let _ = setrlimit(Resource::Data, self.before);
-        // SAFETY: `handler` is what the kernel had for this signal before; the other pointer may be null.
-        unsafe { libc::sigaction(libc::SIGABRT, &raw const self.handler, std::ptr::null_mut()) };
+        IS_CAPPED.store(false, Ordering::Relaxed);
     }
 }
 
-/// Sets the handler of SIGABRT; returns the one before.
-fn on_abort(handler: libc::sighandler_t) -> io::Result<libc::sigaction> {
-    // SAFETY: all fields of a sigaction may be zero: no flags, no further signals blocked.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler;
-    let mut before = action;
-    // SAFETY: both pointers are of live values, and the handler makes bare system calls only.
-    match unsafe { libc::sigaction(libc::SIGABRT, &raw const action, &raw mut before) } {
-        0 => Ok(before),
-        _ => Err(io::Error::last_os_error()),
+/// A cap is in force: an allocation that fails ends this process.
+static IS_CAPPED: AtomicBool = AtomicBool::new(false);
+
+/// The system's allocator. Where a cap is in force, this process ends with the reason as soon as it has no memory
+/// left. The standard library would print a message first, for which it takes locks and allocates: in a child that
+/// was forked while another thread printed, or where the message itself does not fit, that never ends.
+struct CappedAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CappedAllocator = CappedAllocator;
+
+// SAFETY: each call is passed on as it came to the system's allocator, which keeps the contract; its answer is returned
+// unchanged.
+unsafe impl GlobalAlloc for CappedAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of this method.
+        given(unsafe { System.alloc(layout) })
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        given(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as above.
+        given(unsafe { System.realloc(place, layout, bytes) })
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, layout) }
     }
 }
 
-/// Async-signal-safe: two system calls.
-extern "C" fn said_and_gone(_signal: libc::c_int) {
+/// What the system gave, unless that is nothing and a cap is in force.
+#[inline]
+fn given(place: *mut u8) -> *mut u8 {
+    if place.is_null() && IS_CAPPED.load(Ordering::Relaxed) {
+        say_and_end();
+    }
+    place
+}
+
+/// Two system calls, and no lock.
+#[cold]
+fn say_and_end() -> ! {
     // SAFETY: the pointer and the length are those of a constant.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, REFUSED.as_ptr().cast(), REFUSED.len()) };
     // SAFETY: takes a number only, and does not return.
@@ -97,6 +133,9 @@ fn kib(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+
     use crate::invoker::Invoker;
     use crate::roots::testing::tree;
     use crate::run_unprivileged;
@@ -135,5 +174,33 @@ mod tests {
         assert_eq!(enough, [1], "the limit is what it was before");
         let error = allocate(64 << 20, 1 << 30).unwrap_err().to_string();
         assert!(error.contains("memory"), "{error}");
+    }
+
+    /// Only that is said, so nothing was printed before: printing takes locks, which a thread of the parent may have
+    /// held at the fork.
+    #[test]
+    fn without_memory_nothing_is_printed_but_the_reason() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let user = match Invoker::find(&Roots::default()) {
+            user if user.is_root() => Invoker::nobody(),
+            user => user,
+        };
+        let failed = run_unprivileged(&user, || {
+            // SAFETY: both are numbers of open files, and the child's standard error is nobody else's.
+            assert_eq!(
+                unsafe { libc::dup2(writer.as_raw_fd(), libc::STDERR_FILENO) },
+                2
+            );
+            let _cap = MemoryCap::with_room(&Roots::default(), 64 << 20).unwrap();
+            vec![1; 1 << 30]
+        });
+        drop(writer);
+        let mut said = Vec::new();
+        reader.read_to_end(&mut said).unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&said),
+            String::from_utf8_lossy(REFUSED)
+        );
+        assert!(failed.is_err());
     }
 }

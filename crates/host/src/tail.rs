@@ -12,8 +12,11 @@ use taillab_model::text::is_obeyed;
 /// Bytes kept of what was written.
 const KEPT: usize = 16 * 1024;
 
-/// How many characters of a line are shown, at most.
+/// How many characters are shown, at most.
 const SHOWN: usize = 300;
+
+/// How many lines are shown, at most: many programs say the reason, and then that they end.
+const LINES: usize = 3;
 
 /// The end of a pipe's content. A separate thread reads the pipe and sleeps in the kernel while nothing
 /// is written.
@@ -65,12 +68,12 @@ impl OutputTail {
     pub(crate) fn first_line(&self) -> Option<String> {
         let text = self.text();
         let line = text.lines().find(|line| !line.trim().is_empty())?;
-        last_line(line)
+        last_lines(line)
     }
 
-    /// The last line with text in it.
-    pub(crate) fn last_line(&self) -> Option<String> {
-        last_line(&self.text())
+    /// The last lines with text in them.
+    pub(crate) fn last_lines(&self) -> Option<String> {
+        last_lines(&self.text())
     }
 }
 
@@ -80,11 +83,27 @@ fn append(kept: &mut VecDeque<u8>, new: &[u8]) {
     kept.drain(..excess);
 }
 
-/// The last line with text in it, without what a terminal would obey, and cut at [`SHOWN`].
-pub(crate) fn last_line(text: &str) -> Option<String> {
-    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
-    let plain = line.trim().chars().filter(|c| !is_obeyed(*c));
-    Some(plain.take(SHOWN).collect())
+/// The last [`LINES`] different lines with text in them, in their order with ` | ` between them, without what a
+/// terminal would obey. Each is cut at [`SHOWN`], and where all of them are longer than that, the first ones are left
+/// out.
+pub(crate) fn last_lines(text: &str) -> Option<String> {
+    const BETWEEN: &str = " | ";
+    let mut shown: Vec<String> = Vec::new();
+    let mut length = 0;
+    for line in text.lines().rev().map(str::trim) {
+        let plain = line.chars().filter(|c| !is_obeyed(*c));
+        let plain: String = plain.take(SHOWN).collect();
+        if plain.is_empty() || shown.contains(&plain) {
+            continue;
+        }
+        length += plain.chars().count() + BETWEEN.len();
+        if shown.len() == LINES || !shown.is_empty() && length > SHOWN {
+            break;
+        }
+        shown.push(plain);
+    }
+    shown.reverse();
+    (!shown.is_empty()).then(|| shown.join(BETWEEN))
 }
 
 #[cfg(test)]
@@ -105,14 +124,28 @@ mod tests {
             .unwrap();
         drop(writer);
         tail.wait_end(Duration::from_secs(60));
-        assert_eq!(tail.last_line().unwrap(), "the [31mreason");
+        assert_eq!(tail.last_lines().unwrap(), "the [31mreason");
         assert!(tail.first_line().unwrap().starts_with("xxx"));
         assert_eq!(tail.text().len(), KEPT);
     }
 
     #[test]
     fn silence_has_no_last_line() {
-        assert_eq!(last_line(" \n\n"), None);
-        assert_eq!(last_line(&"y".repeat(5000)).unwrap().len(), SHOWN);
+        assert_eq!(last_lines(" \n\n"), None);
+        assert_eq!(last_lines(&"y".repeat(5000)).unwrap().len(), SHOWN);
+    }
+
+    #[test]
+    fn the_reason_may_stand_before_the_last_line() {
+        for (text, shown) in [
+            ("ready\n", "ready"),
+            (
+                "a\nInvalid heap size: -Xmx1\n\nThe VM cannot start.\nThe VM cannot start.\nBye.\n",
+                "Invalid heap size: -Xmx1 | The VM cannot start. | Bye.",
+            ),
+            (format!("first\n{}\nlast", "x".repeat(SHOWN)).as_str(), "last"),
+        ] {
+            assert_eq!(last_lines(text).as_deref(), Some(shown));
+        }
     }
 }

@@ -36,15 +36,43 @@ impl WrongAnswer {
         let speaks = known.map(|(_, name)| *name);
         let line = match speaks {
             Some(TLS) => "a TLS record".to_owned(),
-            _ => first_line(bytes),
+            _ => match redirected_to(bytes) {
+                Some(place) => format!("{}, to {place}", first_line(bytes)),
+                None => first_line(bytes),
+            },
         };
         Self { line, speaks }
+    }
+
+    /// If these bytes, for which nobody asked, say why the server will not serve.
+    pub fn refusal(bytes: &[u8]) -> Option<Self> {
+        const BEGINNINGS: [&[u8]; 5] = [
+            b"ERROR",
+            b"SERVER_ERROR",
+            b"-",
+            b"HTTP/1.1 4",
+            b"HTTP/1.1 5",
+        ];
+        let refuses = BEGINNINGS.iter().any(|start| bytes.starts_with(start));
+        refuses.then(|| Self::of(bytes))
     }
 
     /// The protocol that the answer looks like, if any.
     pub const fn speaks(&self) -> Option<&'static str> {
         self.speaks
     }
+}
+
+/// Where a redirect of HTTP leads.
+fn redirected_to(bytes: &[u8]) -> Option<String> {
+    const NAME: &[u8] = b"location:";
+    let status = bytes.strip_prefix(b"HTTP/1.")?.get(2)?;
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    let value = lines.find_map(|line| {
+        let (name, value) = line.split_at_checked(NAME.len())?;
+        name.eq_ignore_ascii_case(NAME).then(|| value.trim_ascii())
+    });
+    (*status == b'3').then_some(first_line(value?))
 }
 
 /// The first line, without what a terminal would obey.
@@ -79,6 +107,16 @@ mod tests {
                 b"-ERR unknown command 'get'\r\n",
                 "-ERR unknown command 'get'",
                 Some("RESP (Redis)"),
+            ),
+            (
+                b"HTTP/1.0 301 Moved\r\nServer: x\r\nlocation:  https://a/b \r\n\r\n",
+                "HTTP/1.0 301 Moved, to https://a/b",
+                Some("HTTP"),
+            ),
+            (
+                b"HTTP/1.1 302 Found\r\n",
+                "HTTP/1.1 302 Found",
+                Some("HTTP"),
             ),
             (b"ERROR\r\n", "ERROR", Some("memcached's ASCII protocol")),
             (b"\x15\x03\x03\x00\x02\x02\x0a", "a TLS record", Some("TLS")),

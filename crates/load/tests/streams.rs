@@ -245,6 +245,129 @@ fn closed_connections_are_reopened_at_once() {
     assert!(result.errors.connections_closed as usize >= measured - 4);
 }
 
+/// A client of HTTP that has one request at a time on each of its connections.
+fn http(server: &Server, connections: usize) -> StreamClient {
+    let sockets =
+        StreamSockets::connect(&server.endpoint(), connections, KernelStamps::NONE).unwrap();
+    let http = Http::new(&Resource::at("localhost", "/")).unwrap();
+    let habits = Habits::independent(NonZeroU32::new(1));
+    StreamClient::new(sockets, Box::new(http)).with(habits)
+}
+
+/// Reads a request of HTTP; whether one came.
+fn reads_request(stream: &mut TcpStream) -> bool {
+    let mut request = Vec::new();
+    let mut bytes = [0; 4096];
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut bytes) {
+            Ok(read @ 1..) => request.extend_from_slice(&bytes[..read]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// As servers of HTTP/1.0 do, and programs that do not count what they say.
+#[test]
+fn a_body_that_ends_with_its_connection_is_an_answer_unless_it_is_cut_off() {
+    for cut_off in [false, true] {
+        let server = Server::start(move |_, mut stream| {
+            if !reads_request(&mut stream) {
+                return;
+            }
+            for part in ["HTTP/1.0 200 OK\r\nServer: x\r\n", "\r\nfirst ", "last"] {
+                stream.write_all(part.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if cut_off {
+                rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+            }
+        });
+        let result = run(&mut http(&server, 4), PATIENT, &mut NoHooks);
+        let done = count(&result, Outcome::Done);
+        let ended = match cut_off {
+            true => count(&result, Outcome::ConnectionLost),
+            false => done,
+        };
+        assert_eq!(ended, result.record.iter().len(), "cut off: {cut_off}");
+        let shortest = (result.record.iter())
+            .filter_map(|one| one.times.received?.checked_since(one.times.sent))
+            .min();
+        assert!(
+            cut_off || shortest >= Some(Nanos::from_millis(2)),
+            "{shortest:?}"
+        );
+    }
+}
+
+/// A server that closes connections on which nothing came for long, and says so: that answers no request, whether
+/// one is under way or none.
+#[test]
+fn a_time_out_of_the_server_is_no_answer() {
+    const TIRED: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
+    let server = Server::start(|n, mut stream| {
+        // the first connections are idle: nothing was read there
+        if n < 4 {
+            stream.write_all(TIRED).unwrap();
+            return;
+        }
+        while reads_request(&mut stream) {
+            let answer = match n % 2 {
+                0 => &b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..],
+                _ => TIRED,
+            };
+            stream.write_all(answer).unwrap();
+            if n % 2 == 1 {
+                return;
+            }
+        }
+    });
+    let mut client = http(&server, 4);
+    std::thread::sleep(Duration::from_millis(50));
+    let result = run(&mut client, PATIENT, &mut NoHooks);
+    let (done, lost) = (
+        count(&result, Outcome::Done),
+        count(&result, Outcome::ConnectionLost),
+    );
+    assert_eq!(done + lost, result.record.iter().len());
+    assert!(done > 0 && lost > 0, "{done} {lost}");
+    assert_eq!(result.errors.unexpected_responses, 0);
+    assert_eq!(result.errors.server_errors, 0);
+}
+
+/// memcached with `-c` reached: what it refuses is asked again less and less often, and its reason is kept.
+#[test]
+fn a_server_that_has_too_many_connections_is_not_asked_all_the_time() {
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&accepted);
+    let server = Server::start(move |n, mut stream| {
+        counted.fetch_add(1, Relaxed);
+        match n {
+            0 => serve(stream),
+            _ => drop(stream.write_all(b"ERROR Too many open connections\r\n")),
+        }
+    });
+    let begun = std::time::Instant::now();
+    let mut client = client(&server.endpoint(), 4);
+    let load = OpenLoop {
+        schedule: (0..200).map(|n| Nanos::from_millis(10 * n)).collect(),
+        measure_from: 0,
+        seed: 1,
+        timeout: SHORT,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    assert!(count(&result, Outcome::Done) > 0);
+    let said = client.wrong_answer().map(ToString::to_string);
+    assert_eq!(said.as_deref(), Some("ERROR Too many open connections"));
+    // 10, 20, 40 … 640 ms, and every 640 ms from then on
+    let most = 4 + 3 * (8 + begun.elapsed().as_millis() as usize / 640);
+    let accepted = accepted.load(Relaxed);
+    assert!(accepted <= most, "{accepted} of {most}");
+}
+
 /// The server reads once and answers one request, whatever it has read.
 #[test]
 fn a_server_that_answers_one_request_per_read_loses_none() {

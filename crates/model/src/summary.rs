@@ -397,6 +397,9 @@ pub struct LeftOut {
     /// Requests over TCP to the server's port that none of its sockets received: packets that pass through this
     /// machine, or that nobody accepts.
     pub elsewhere: u64,
+    /// Packets over TCP that only began a request: its client sends requests in several packets and waits for the
+    /// responses, as far as the server's connections show. Counted without a framing only.
+    pub parts: u64,
     /// Connections on which the server sends without being asked (subscribers, replicas, streams of events),
     /// or goes on for longer than is waited for. Nothing counts that happened there from then on.
     pub unasked: u64,

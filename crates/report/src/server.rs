@@ -193,6 +193,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
 pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
     let LeftOut {
         elsewhere,
+        parts,
         unasked,
         unasked_ports,
         ..
@@ -215,8 +216,14 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
             ports.join(", ")
         )
     });
-    let both: Vec<String> = passing.into_iter().chain(unasked).collect();
-    (!both.is_empty()).then(|| both.join("; "))
+    let parts = (*parts > 0).then(|| {
+        format!(
+            "{} that only began a request: without --protocol, what a client sends before it waits is one",
+            counted(*parts, "packet", "packets")
+        )
+    });
+    let all: Vec<String> = passing.into_iter().chain(unasked).chain(parts).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What several workers reached at the peak of as many times what one reaches: `4 workers reach 151,000/s

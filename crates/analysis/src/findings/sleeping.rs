@@ -4,9 +4,8 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Finding};
 
 use super::causes::{best, would_be};
-use super::facts::{Facts, WholePercent, conclusive, list};
+use super::facts::{Facts, WholePercent, conclusive};
 use crate::fmt::Count;
-use crate::predict::mitigation::MITIGATIONS;
 
 /// Below this share of p50, leaving idle and waking up are not worth a sentence …
 const NOTABLE_OF_P50: f64 = 0.1;
@@ -38,8 +37,7 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
         );
     }
     text += &format!(
-        ": {} of the requests find theirs asleep and wait {wait}; idle exits and wake-ups make {} ({}) of \
-         p50",
+        ": {} of the requests wait {wait} for one that sleeps, {} ({}) of p50",
         WholePercent(sleeping.found_asleep_share),
         nanos(sleeping.at_p50_ns),
         WholePercent(sleeping.share_of_p50),
@@ -48,28 +46,13 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     if let Some((prediction, point)) = best {
         text += &would_be(prediction, point);
     }
-    text += &remedies();
+    text.push('.');
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.unwrap_or_else(|| "taillab tune plan busy-poll".to_owned());
     Some(Finding {
         key: Some(KEY.to_owned()),
         ..conclusive(text, Some(advice), None)
     })
-}
-
-/// What treats it, by name.
-fn remedies() -> String {
-    let treats = |cause: &Cause| CAUSES.contains(cause);
-    let rows = MITIGATIONS.iter();
-    let rows = rows.filter(|row| row.by_tune && !row.effects.is_empty());
-    let names = rows
-        .filter(|row| row.is.treats.iter().any(treats))
-        .map(|row| format!("`{}`", row.is.name));
-    format!(
-        ". What treats it: workers that spin, {} (taillab tune); in a virtual machine also haltpoll or \
-         idle=poll.",
-        list(&names.collect::<Vec<_>>())
-    )
 }
 
 fn nanos(ns: f64) -> Nanos {

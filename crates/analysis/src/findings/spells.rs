@@ -74,37 +74,32 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let found = facts.server.causes.iter().filter(few);
     let share = found.max_by(|a, b| above(a).total_cmp(&above(b)))?;
     let culprit = share.culprit.as_ref()?.to_string();
-    let times = if share.events == 1 { "Once" } else { "Twice" };
+    let times = if share.events == 1 { "once" } else { "twice" };
     let each = Nanos::new(share.mean_event_ns.round() as u64);
     let above_p99 = share.excess_share_above_p99;
-    let makes = match above_p99.hi.filter(|_| above_p99.is_in_doubt()) {
-        Some(hi) => format!(
-            "{} (0 to {}) of the excess above p99 may come from that",
-            WholePercent(above_p99.value),
-            WholePercent(hi)
-        ),
-        None => format!(
-            "{} of the excess above p99 comes from that",
-            WholePercent(above_p99.value)
-        ),
-    };
+    let may_be = above_p99.hi.filter(|_| above_p99.is_in_doubt());
+    let interval = may_be.map_or_else(String::new, |hi| format!(" (0 to {})", WholePercent(hi)));
     let mut text = format!(
-        "{times}, for {each}{}, `{culprit}` delayed the server: {makes}. Another run of this length \
-         may have none of it.",
+        "`{culprit}`: {times}, for {each}{}, delayed {}, {}{interval} of the excess above p99",
         if share.events == 1 { "" } else { " each" },
+        Counted(share.requests, "request", "requests"),
+        WholePercent(above_p99.value),
     );
     let change = format!("without {culprit}");
     let mut forecasts = facts.server.predictions.iter();
     let forecast = forecasts.find(|it| it.change == change);
     let point = forecast.and_then(|it| it.points.iter().find(|point| point.q == 0.99));
     if let Some(point) = point {
-        let (without, with) = (point.predicted_ns, point.measured_ns);
-        text += &format!(" Without it, by the replay: {} {without}", Percentile(0.99));
+        text += &format!(
+            "; without it {} would be {}",
+            Percentile(0.99),
+            point.predicted_ns
+        );
         if let Some((lo, hi)) = point.lo_ns.zip(point.hi_ns) {
             text += &format!(" ({lo} to {hi})");
         }
-        text += &format!(" instead of {with}.");
     }
+    text += ". Another run of this length may have none of it.";
     let advice = "Measure for longer (-d), or with `taillab run --precision p99=20%`.".to_owned();
     Some(Finding {
         inconclusive: above_p99.is_in_doubt(),

@@ -19,10 +19,11 @@ pub struct MatchOptions {
     /// answer the other one any more: threads take requests in the order of arrival, so the probe
     /// missed that response, or it was never sent.
     pub overtaken_after: Nanos,
-    /// The server handles each connection's requests in order, and answers everything that it has
-    /// read from a connection before it reads more from it. memcached, nginx, Redis and every loop
-    /// of blocking reads and writes do that. If this is set, pipelined requests that were read
-    /// together can be matched; otherwise they are ambiguous.
+    /// The server's protocol has no other order than that of the requests on a connection, and everything
+    /// that was read from a connection is answered before more is read from it: memcached, Redis and
+    /// every loop of blocking reads and writes do that. If this is set, pipelined requests that were
+    /// read together can be matched, except on connections that have shown another behaviour; otherwise
+    /// they are ambiguous.
     pub sequential: bool,
     /// Whether the first two bytes of a datagram are its request's id; `None`: the first thousand
     /// responses decide.

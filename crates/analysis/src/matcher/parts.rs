@@ -48,6 +48,8 @@ pub(super) enum Settled {
     Ambiguous(Slot, Monotonic),
     /// It was only the beginning of a request.
     Part(Slot),
+    /// It was a part of a request, as far as the turns of this server's connections show.
+    Joined(Slot),
     /// A request to which no response is due, with its slot if it has one.
     Silent(Option<Slot>),
     /// It was read, or the matcher lost track of it, and no response to it was seen.
@@ -56,6 +58,17 @@ pub(super) enum Settled {
     Aside(u16),
     /// No socket of the server received it.
     Elsewhere(Slot),
+    /// The response to a turn begins to leave.
+    Turn,
+    /// A turn ended in which the server read on before it wrote anything.
+    InParts,
+    /// A turn ended whose segments were read at once, and are of different sizes.
+    ReadAtOnce {
+        /// The first is larger than the last.
+        larger_first: bool,
+    },
+    /// A turn ended in which the client did not wait, or a response left that answers nothing.
+    Overlapped,
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }

@@ -16,6 +16,7 @@
 mod batch;
 mod bounds;
 mod hole;
+mod turns;
 mod unasked;
 mod writes;
 
@@ -29,6 +30,8 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
+pub(super) use turns::TurnEvidence;
+use turns::Turns;
 pub(super) use unasked::MANY_PAUSES;
 use unasked::{Aside, Pauses};
 use writes::Writes;
@@ -130,6 +133,7 @@ pub(super) struct Connection {
     pub(super) doubt: Option<Doubt>,
     /// Separates its messages by their content.
     pub(super) framer: Option<Box<Framer>>,
+    turns: Turns,
 }
 
 impl Connection {
@@ -305,7 +309,10 @@ impl Connection {
         }
         let waits = |other: &RequestSegment| {
             let whole = other.request.is_some() && !other.is_part();
-            whole && (other.end > self.read || !self.is_answered())
+            let unread = other.end > self.read || self.departures.is_empty();
+            // the rest of a request may follow until the response leaves
+            let waits = unread && !self.turns.in_parts;
+            whole && (waits || !self.departures.is_empty() && !self.is_answered())
         };
         if request.is_some() && self.doubt.is_some() && self.segments.iter().any(waits) {
             self.not_in_turn();
@@ -374,6 +381,7 @@ impl Connection {
             return true;
         }
         let position = self.begin_batch(id, options, settled);
+        self.note_read(position, read.tid);
         let same = self.reader.replace(read.tid) == Some(read.tid);
         if position > self.next {
             self.lost_sight(position, read.at, settled);
@@ -438,6 +446,9 @@ impl Connection {
             return self.without_request(id, position, settled);
         };
         let began = first.at;
+        if !segment.resent {
+            self.note_response(settled);
+        }
         match self.departures.last().map(|last| last.segment) {
             _ if segment.resent => Role::Again,
             Some(last) if last.more => Role::Continues(last.tid),
@@ -556,12 +567,7 @@ impl Connection {
         if self.is_framed() {
             return position;
         }
-        let goes_on = || {
-            self.batch()
-                .next_back()
-                .is_some_and(RequestSegment::is_part)
-        };
-        if !self.departures.is_empty() || options.sequential && !goes_on() {
+        if !self.departures.is_empty() {
             self.settle(options, settled);
         }
         position
@@ -586,6 +592,7 @@ impl Connection {
             .filter_map(|segment| segment.request);
         settled.extend(requests.map(Settled::Unanswered));
         self.departures.clear();
+        self.end_turn();
         self.writes.end_batch(position);
         self.next = position;
         self.read = position;

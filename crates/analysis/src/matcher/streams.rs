@@ -7,7 +7,7 @@ use super::held::Fate;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
 use super::shared::Shared;
-use super::stream::{Connection, MANY_PAUSES};
+use super::stream::{Connection, MANY_PAUSES, TurnEvidence};
 use super::threads::{Read, Sent};
 use crate::bound::Bound;
 use crate::id_map::IdMap;
@@ -70,6 +70,7 @@ pub(super) struct Streams {
     forgotten: Forgotten,
     /// Other connections: those of which only responses were seen.
     unseen: IdMap<Unseen>,
+    turns: TurnEvidence,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
     /// A packet whose content may still come.
@@ -145,6 +146,7 @@ impl Streams {
             opened.untouched = shared.shows_sockets();
             self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
+                before.learn(&self.turns, &shared.options);
                 before.end(None, &shared.options, &mut self.settled);
                 self.pass_on(shared);
             }
@@ -161,6 +163,7 @@ impl Streams {
         if connection.is_aside() && !connection.asks_again(start, at, framing) {
             return;
         }
+        connection.learn(&self.turns, &shared.options);
         let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             shared.open_request(at, key);
@@ -188,6 +191,7 @@ impl Streams {
             if connection.is_aside() {
                 return;
             }
+            connection.learn(&self.turns, &shared.options);
             if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
                 shared.thread(read.tid).goes_on_reading(read);
             }
@@ -212,6 +216,7 @@ impl Streams {
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
         let is_own = connection.writes.is_next_by(tid);
+        connection.learn(&self.turns, &shared.options);
         let role = connection.leaving(key.id, segment, &shared.options, &mut self.settled);
         let sent = match role {
             Role::Again => None,
@@ -424,6 +429,7 @@ impl Streams {
         if let Some(connection) = self.by_client.get_mut(&key.client())
             && let Some(now) = shared.last
         {
+            connection.learn(&self.turns, &shared.options);
             connection.expire(slot, now, &shared.options, &mut self.settled);
             self.pass_on(shared);
         }
@@ -444,6 +450,7 @@ impl Streams {
         let mut in_use = 0;
         for (_, mut connection) in self.by_client.extract_if(|_, other| goes(other.seen)) {
             in_use += u64::from(connection.seen.is_some_and(|seen| seen > idle));
+            connection.learn(&self.turns, &shared.options);
             connection.end(shared.last, &shared.options, &mut self.settled);
         }
         self.forgotten = match (in_use, self.forgotten) {
@@ -471,6 +478,7 @@ impl Streams {
     pub(super) fn finish(&mut self, shared: &mut Shared) {
         self.flush_packet(shared);
         for connection in self.by_client.values_mut() {
+            connection.learn(&self.turns, &shared.options);
             connection.end(shared.last, &shared.options, &mut self.settled);
         }
         self.pass_on(shared);
@@ -502,6 +510,10 @@ impl Streams {
                     found.ambiguous.push(at);
                 }
                 Settled::Part(slot) => held.decide(slot, Fate::Part),
+                Settled::Joined(slot) => {
+                    found.parts += 1;
+                    held.decide(slot, Fate::Part);
+                }
                 Settled::Elsewhere(slot) => {
                     found.elsewhere += 1;
                     held.decide(slot, Fate::Part);
@@ -515,6 +527,13 @@ impl Streams {
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
                 Settled::Aside(port) => found.unasked.push(port),
+                Settled::Turn => self.turns.turns += 1,
+                Settled::InParts => self.turns.in_parts += 1,
+                Settled::ReadAtOnce { larger_first: true } => self.turns.larger_first += 1,
+                Settled::ReadAtOnce {
+                    larger_first: false,
+                } => self.turns.smaller_first += 1,
+                Settled::Overlapped => self.turns.overlapping += 1,
             }
         }
     }

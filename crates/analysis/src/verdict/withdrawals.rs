@@ -272,6 +272,12 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 Some(line) if line.starts_with("HTTP/") && line.contains(" 404") => {
                     "check the path"
                 }
+                Some(line) if line.starts_with("HTTP/") && line.contains(" 30") => {
+                    "ask for the place to which the server redirects; https:// is not spoken here"
+                }
+                Some(line) if line.contains("Too many open connections") => {
+                    "give the server more connections (memcached: -c), or use fewer (-c)"
+                }
                 Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
                     "check the path, the headers and the protocol"
                 }
@@ -311,8 +317,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 })
             },
             remedy: |_| {
-                "find out why the server drops them (its log, full queues, ended connections), or \
-                 whether its protocol has requests without a response"
+                "find out why the server drops them (its log, full queues), whether clients give up and close \
+                 their connections, or whether the protocol has requests without a response"
             },
         },
         part: |e| WithdrawnPart::tail(beyond_answers(e)),

@@ -22,17 +22,19 @@ pub(crate) struct Talk {
 impl Talk {
     /// A connection whose beginning is seen.
     pub(crate) fn opened(port: u16) -> Self {
-        let mut talk = Self {
-            place: 0,
-            ..Self::joined(port)
-        };
+        let mut talk = Self::joined(port);
+        talk.begins();
+        talk
+    }
+
+    fn begins(&mut self) {
+        self.place = 0;
         let begins = EventKind::SegmentIn {
-            key: talk.key(talk.sent),
+            key: self.key(self.sent),
             bytes: 0,
             push: false,
         };
-        talk.emit(1, begins);
-        talk
+        self.emit(1, begins);
     }
 
     /// A connection that has existed for a while.
@@ -45,6 +47,17 @@ impl Talk {
             read: 70_000,
             place: 5_000,
         }
+    }
+
+    /// The same client, at the same time, with a new connection.
+    pub(crate) fn reconnected(self, port: u16) -> Self {
+        let mut again = Self {
+            now: self.now,
+            ..Self::joined(port)
+        };
+        again.events = self.events;
+        again.begins();
+        again
     }
 
     /// Nothing happens for this long.
@@ -101,16 +114,20 @@ impl Talk {
         at
     }
 
-    /// The server reads all that has come.
-    pub(crate) fn reads(&mut self) {
-        let bytes = self.sent.wrapping_sub(self.read);
-        self.read = self.sent;
+    /// The server reads all that has come. Returns when.
+    pub(crate) fn reads(&mut self) -> Monotonic {
+        self.reads_bytes(self.sent.wrapping_sub(self.read))
+    }
+
+    /// The server reads so many bytes. Returns when.
+    pub(crate) fn reads_bytes(&mut self, bytes: u32) -> Monotonic {
+        self.read = self.read.wrapping_add(bytes);
         let read = EventKind::SegmentRead {
             tid: SERVER,
             key: self.key(self.read),
             bytes_mod_1024: (bytes % 1_024) as u16,
         };
-        self.emit(0, read);
+        self.emit(0, read)
     }
 
     /// The client sends one packet, and the server reads it.

@@ -278,6 +278,40 @@ fn of_an_invalid_result_nothing_is_left_that_it_claims() {
     assert!(server.stages_at.is_empty() && server.ideal.by_service_time.is_empty());
 }
 
+/// A tail that is withdrawn, below percentiles that hold: neither what was measured nor the ideal nor a stage.
+#[test]
+fn the_percentiles_of_a_withdrawn_tail_are_nowhere() {
+    let values = |of: &Analysed, q: f64| -> Vec<Nanos> {
+        let server = &of.report.server;
+        let all = [
+            &server.measured.sojourn,
+            &server.ideal.sojourn,
+            &server.stages.t4_t5,
+        ];
+        all.iter().filter_map(|one| one.quantile(q)).collect()
+    };
+    let whole = judged(verdict("few_slices", &[]));
+    let words = |q: f64| -> Vec<String> {
+        let found = values(&whole, q);
+        assert_eq!(found.len(), 3, "{q}");
+        let exact = found.iter().map(|value| value.get().to_string());
+        exact.chain(found.iter().map(Nanos::to_string)).collect()
+    };
+    let (held, tail) = (words(0.5), words(0.99));
+    let tail: Vec<&str> = tail.iter().map(String::as_str).collect();
+    // of the screen and in JSON, as text and as a number
+    let there = with(&outputs(&whole), &tail);
+    for name in ["screen", "JSON", "page"] {
+        assert!(there.iter().any(|(of, _)| *of == name), "{name}: {there:?}");
+    }
+    let withdrawn = [&ClaimName::PERCENTILES[2..], &ClaimName::COMPARISON[1..]].concat();
+    let left = outputs(&judged(verdict("few_slices", &withdrawn)));
+    let there = with(&left, &tail);
+    assert!(there.is_empty(), "{there:?}");
+    let held: Vec<&str> = held.iter().map(String::as_str).collect();
+    assert!(with(&left, &held).len() >= 3);
+}
+
 /// The files with a row for each request are written before it is known what is withdrawn.
 #[test]
 fn no_row_has_what_is_withdrawn() {

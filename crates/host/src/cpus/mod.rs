@@ -208,7 +208,8 @@ impl fmt::Display for CpuSet {
 impl FromStr for CpuSet {
     type Err = CpuError;
 
-    /// Reads `0-1,3`. An empty list is refused: nothing can run on no CPU.
+    /// Reads `0-1,3`; of a range also a part: `0-7:1/2` is the first of each two, as the kernel writes it, and
+    /// `0-7:2` is every second one, as taskset does. An empty list is refused: nothing can run on no CPU.
     fn from_str(list: &str) -> Result<Self, CpuError> {
         let bad = |reason: String| CpuError::BadList {
             list: list.to_owned(),
@@ -221,18 +222,18 @@ impl FromStr for CpuSet {
         };
         let mut cpus = BTreeSet::new();
         for part in list.trim().split(',') {
-            match part.split_once('-') {
-                None => {
-                    cpus.insert(number(part)?);
-                }
-                Some((first, last)) => {
-                    let (first, last) = (number(first)?, number(last)?);
-                    if first > last {
-                        return Err(bad(format!("{first}-{last} runs backwards")));
-                    }
-                    cpus.extend(first..=last);
-                }
+            let (range, groups) = part.split_once(':').unwrap_or((part, "1"));
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(bad(format!("{first}-{last} runs backwards")));
             }
+            let (used, of) = groups.split_once('/').unwrap_or(("1", groups));
+            let (used, of) = (number(used)?, number(of)?);
+            if used == 0 || used > of {
+                return Err(bad(format!("no group has {used} of {of} CPUs")));
+            }
+            cpus.extend((first..=last).filter(|cpu| (cpu - first) % of < used));
         }
         Ok(Self(cpus))
     }
@@ -389,10 +390,28 @@ mod tests {
             ("0-1,3", "0-1,3"),
             (" 3,1,2 ", "1-3"),
             ("0,0", "0"),
+            ("0-3:1/2", "0,2"),
+            ("0-8:2/4,10", "0-1,4-5,8,10"),
+            ("1-7:3", "1,4,7"),
         ] {
             assert_eq!(set(text).to_string(), printed);
         }
-        for bad in ["", ",", "a", "1-", "3-1", "-1", "0,", "1-2-3", "99999"] {
+        for bad in [
+            "",
+            ",",
+            "a",
+            "1-",
+            "3-1",
+            "-1",
+            "0,",
+            "1-2-3",
+            "99999",
+            "0-3:0/2",
+            "0-3:3/2",
+            "0-3:",
+            "0-3:0",
+            "0-3:1/2/3",
+        ] {
             let error = bad.parse::<CpuSet>().unwrap_err().to_string();
             assert!(error.contains("is not a CPU list"), "{bad:?}: {error}");
         }

@@ -28,6 +28,13 @@ pub enum NoiseError {
         /// `available_clocksource`.
         available: String,
     },
+    /// Which clocks the kernel trusts is not known.
+    #[error(
+        "whether the kernel trusts the time stamp counter cannot be read: \
+         /sys/devices/system/clocksource is not there; mount sysfs at /sys (a container: start it with the \
+         host's /sys, read-only)"
+    )]
+    ClockUnknown,
     /// CPUs that are not online.
     #[error(
         "CPU {offline} is offline or does not exist, so nothing runs on it; online are {online}: \

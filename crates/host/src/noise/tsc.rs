@@ -40,7 +40,7 @@ pub fn read() -> (u64, u32) {
 /// Whether the counter is there, counts at one rate, and is trusted by the kernel.
 ///
 /// # Errors
-/// [`NoiseError::NoTsc`], [`NoiseError::Unstable`].
+/// [`NoiseError::NoTsc`], [`NoiseError::Unstable`], [`NoiseError::ClockUnknown`].
 pub fn check(roots: &Roots) -> Result<(), NoiseError> {
     let info = fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
     let flags = field(&info, &["flags"]).unwrap_or_default();
@@ -51,6 +51,8 @@ pub fn check(roots: &Roots) -> Result<(), NoiseError> {
     let (current, available) = sources(roots);
     let why = if !has("constant_tsc") {
         "it does not count at one rate (no constant_tsc)"
+    } else if available == NOT_SAID {
+        return Err(NoiseError::ClockUnknown);
     } else if !available.split_ascii_whitespace().any(|name| name == "tsc") {
         "the kernel has found it unstable"
     } else {
@@ -63,9 +65,12 @@ pub fn check(roots: &Roots) -> Result<(), NoiseError> {
     })
 }
 
+/// For a file that cannot be read.
+const NOT_SAID: &str = "none";
+
 fn sources(roots: &Roots) -> (String, String) {
     let folder = roots.sys.join("devices/system/clocksource/clocksource0");
-    let read = |name: &str| read_optional(&folder.join(name)).unwrap_or_else(|| "none".into());
+    let read = |name: &str| read_optional(&folder.join(name)).unwrap_or_else(|| NOT_SAID.into());
     (read("current_clocksource"), read("available_clocksource"))
 }
 
@@ -204,6 +209,19 @@ mod tests {
             assert!(matches!(slows, Err(NoiseError::Unstable { .. })));
         }
         assert!(matches!(check_on("tsc", "tsc"), Err(NoiseError::NoTsc)));
+    }
+
+    /// A container may have an empty `/sys`: that is no fault of the counter.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_kernel_that_does_not_say_what_it_trusts_is_not_taken_for_one_that_distrusts() {
+        let flags = "flags\t\t: fpu tsc rdtscp constant_tsc\n";
+        let (_folder, roots) = tree(&[("proc/cpuinfo", flags)]);
+        let error = check(&roots).unwrap_err().to_string();
+        assert!(
+            error.contains("mount sysfs") && !error.contains("cannot be trusted"),
+            "{error}"
+        );
     }
 
     #[test]

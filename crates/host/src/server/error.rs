@@ -25,14 +25,14 @@ pub enum ServerError {
     #[error("{0}")]
     Exited(ServerExit),
     /// It runs but does not answer.
-    #[error("{program} did not answer within {} s{}", waited.as_secs(), said(last_line))]
+    #[error("{program} did not answer within {} s{}", waited.as_secs(), said(last_lines))]
     NotReady {
         /// The program.
         program: String,
         /// How long taillab asked whether it is ready.
         waited: Duration,
-        /// The last line that it wrote.
-        last_line: Option<String>,
+        /// The last lines that it wrote, with ` | ` between them.
+        last_lines: Option<String>,
     },
     /// Another process holds its port.
     #[error(
@@ -68,9 +68,9 @@ pub enum ServerError {
     },
 }
 
-fn said(last_line: &Option<String>) -> String {
-    match last_line {
-        Some(line) => format!("; it last wrote: {line}"),
+fn said(last_lines: &Option<String>) -> String {
+    match last_lines {
+        Some(lines) => format!("; it last wrote: {lines}"),
         None => String::new(),
     }
 }

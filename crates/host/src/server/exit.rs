@@ -14,20 +14,20 @@ pub struct ServerExit {
     pub program: String,
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// The last line that it wrote.
-    pub last_line: Option<String>,
+    /// The last lines that it wrote, at most three, with ` | ` between them.
+    pub last_lines: Option<String>,
 }
 
 impl ServerExit {
-    /// What the user can do, where the last line (or silence and success) tells.
+    /// What the user can do, where its last lines (or silence and success) tells.
     pub fn remedy(&self) -> Option<&'static str> {
-        let Some(line) = self.last_line.as_deref() else {
+        let Some(lines) = self.last_lines.as_deref() else {
             return self.status.success().then_some(
                 "if it goes into the background by itself, give it the option that keeps it in the \
                  foreground",
             );
         };
-        let any = |words: &[&str]| words.iter().any(|word| line.contains(word));
+        let any = |words: &[&str]| words.iter().any(|word| lines.contains(word));
         if any(&["Address already in use", "failed to listen"]) {
             Some("stop the process that holds the port (ss -lntup shows it) or choose another port")
         } else if any(&["set rlimit"]) {
@@ -61,8 +61,8 @@ impl fmt::Display for ServerExit {
             }
             (None, None) => write!(f, "ended")?,
         }
-        if let Some(line) = &self.last_line {
-            write!(f, ": {line}")?;
+        if let Some(lines) = &self.last_lines {
+            write!(f, ": {lines}")?;
         }
         if let Some(remedy) = self.remedy() {
             write!(f, "; {remedy}")?;

@@ -144,7 +144,7 @@ impl ServerProcess {
             }),
             Err(error) => {
                 output.wait_end(LAST_WORDS);
-                Err(start_failed(match (output.last_line(), &spec.user) {
+                Err(start_failed(match (output.last_lines(), &spec.user) {
                     (Some(step), _) => format!("cannot {step}: {error}"),
                     (None, Some(user)) if error.kind() == io::ErrorKind::PermissionDenied => {
                         format!(
@@ -194,7 +194,7 @@ impl ServerProcess {
             self.exit = Some(ServerExit {
                 program: self.program.clone(),
                 status,
-                last_line: self.output.last_line(),
+                last_lines: self.output.last_lines(),
             });
         }
         Ok(self.exit.clone())
@@ -224,7 +224,7 @@ impl ServerProcess {
                 return Err(ServerError::NotReady {
                     program: self.program.clone(),
                     waited: start.elapsed(),
-                    last_line: self.output.last_line(),
+                    last_lines: self.output.last_lines(),
                 });
             }
             thread::sleep(READY_POLL);

@@ -340,7 +340,7 @@ fn it_may_open_as_many_descriptors_as_it_needs() {
     .unwrap();
     eventually("it ends", || server.try_exit().unwrap().is_some());
     let exit = server.try_exit().unwrap().unwrap();
-    let limit: u64 = exit.last_line.unwrap().parse().unwrap();
+    let limit: u64 = exit.last_lines.unwrap().parse().unwrap();
     assert!(limit >= 20_000, "{limit}");
 }
 
@@ -422,7 +422,7 @@ fn a_talkative_server_is_not_held_up() {
     eventually("it ends", || server.try_exit().unwrap().is_some());
     let exit = server.try_exit().unwrap().unwrap();
     assert!(exit.status.success());
-    assert_eq!(exit.last_line.as_deref(), Some("done"));
+    assert_eq!(exit.last_lines.as_deref(), Some("done"));
 }
 
 #[test]

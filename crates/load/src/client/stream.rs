@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use taillab_model::summary::ClientKind;
-use taillab_model::{Monotonic, Nanos, Outcome, RequestKey};
+use taillab_model::{Monotonic, Nanos, Operation, Outcome, RequestKey};
 
 use super::keys::{note, unsent};
 use super::leftover::Leftovers;
@@ -61,6 +61,8 @@ pub struct StreamClient<T = StreamSockets> {
     /// A connection that may have room for requests that wait.
     freed: Option<usize>,
     leftovers: Leftovers,
+    /// The connections whose end is that of an answer, and how its request ends then.
+    until_closed: Vec<Option<Outcome>>,
     /// Where the next packet of each connection begins, if that is known.
     next_keys: Vec<Option<Origin>>,
     /// The connections whose answers are expected, in order.
@@ -110,6 +112,7 @@ impl<T: StreamTransport> StreamClient<T> {
             waiting: Pending::new(connections + 1),
             freed: None,
             leftovers: Leftovers::new(connections),
+            until_closed: vec![None; connections],
             guesses: VecDeque::with_capacity(GUESSES),
             doing: Doing::Looking,
             wrong: None,
@@ -246,9 +249,7 @@ impl<T: StreamTransport> StreamClient<T> {
         let is_kept = kept.is_some();
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
         let Some(request) = self.pending.first(connection) else {
-            // It is unknown whether later bytes belong to this answer or to a new one.
-            self.give_up(connection, Outcome::ConnectionLost);
-            return Received::Unexpected;
+            return self.unasked(connection, at, outstanding);
         };
         let decoded = self
             .protocol
@@ -260,6 +261,7 @@ impl<T: StreamTransport> StreamClient<T> {
             Decoded::Answer { bytes: n, outcome } if n <= bytes.len() => {
                 let rest = bytes.len() - n;
                 self.pending.pop(connection);
+                self.transport.serves(connection);
                 self.rotation.answered(connection);
                 self.freed = Some(connection);
                 if self.guesses.front() == Some(&(connection as u32)) {
@@ -278,11 +280,20 @@ impl<T: StreamTransport> StreamClient<T> {
             }
             Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
                 self.pending.pop(connection);
+                self.transport.serves(connection);
                 self.transport.abandon(connection);
                 let ending = Some(Ending::Closed);
                 self.gone(connection, Outcome::ConnectionLost, ending);
                 self.answer(request, outcome, outstanding)
             }
+            Decoded::UntilClosed { outcome } => {
+                self.leftovers.clear(connection);
+                self.until_closed[connection] = Some(outcome);
+                self.transport.serves(connection);
+                self.doing = Doing::Looking;
+                Received::Part
+            }
+            Decoded::NotTaken => self.closed_unserved(connection, outstanding),
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
                 if is_kept {
                     self.leftovers.shorten(connection, at, at_least);
@@ -299,6 +310,59 @@ impl<T: StreamTransport> StreamClient<T> {
                     .unwrap_or(Received::Malformed)
             }
         }
+    }
+
+    /// The server says something although nothing was asked.
+    #[cold]
+    fn unasked(
+        &mut self,
+        connection: usize,
+        at: usize,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        let kept = self.leftovers.of(connection);
+        let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
+        if self.wrong.is_none() {
+            self.wrong = WrongAnswer::refusal(bytes);
+        }
+        let nothing = Planned::new(Operation::Call, 0);
+        if self.protocol.decode(nothing, 0, bytes) == Decoded::NotTaken {
+            return self.closed_unserved(connection, outstanding);
+        }
+        // It is unknown whether later bytes belong to this answer or to a new one.
+        self.give_up(connection, Outcome::ConnectionLost);
+        Received::Unexpected
+    }
+
+    /// The server ends a connection, and takes nothing of what was asked there since its last answer.
+    #[cold]
+    fn closed_unserved(
+        &mut self,
+        connection: usize,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        self.transport.abandon(connection);
+        self.ended(connection, Ending::Closed, outstanding)
+    }
+
+    /// A connection has ended. That may be the end of an answer.
+    #[cold]
+    fn ended(
+        &mut self,
+        connection: usize,
+        ending: Ending,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        let whole = self.until_closed[connection].filter(|_| ending == Ending::Closed);
+        self.gone(connection, Outcome::ConnectionLost, Some(ending));
+        if let Some(outcome) = whole
+            && let Some(request) = self.pending.pop(connection)
+        {
+            return self.answer(request, outcome, outstanding);
+        }
+        let lost = Outcome::ConnectionLost;
+        self.lose(connection, lost, Some(ending), outstanding)
+            .unwrap_or(Received::Nothing)
     }
 
     /// Reports the answer to a request, or that it came too late.
@@ -326,6 +390,7 @@ impl<T: StreamTransport> StreamClient<T> {
     fn gone(&mut self, connection: usize, next: Outcome, ending: Option<Ending>) {
         self.rotation.leave(connection);
         self.leftovers.clear(connection);
+        self.until_closed[connection] = None;
         self.next_keys[connection] = None;
         self.doing = Doing::Losing {
             connection,
@@ -374,21 +439,15 @@ impl<T: StreamTransport> StreamClient<T> {
             Event::Nothing => Received::Nothing,
             Event::Bytes(connection) => {
                 self.came(connection);
+                if self.until_closed[connection].is_some() {
+                    return Received::Part;
+                }
                 match self.leftovers.append(connection, self.transport.bytes()) {
                     Some(false) => Received::Part,
                     Some(true) | None => self.read(connection, 0, outstanding),
                 }
             }
-            Event::Ended { connection, ending } => {
-                self.gone(connection, Outcome::ConnectionLost, Some(ending));
-                self.lose(
-                    connection,
-                    Outcome::ConnectionLost,
-                    Some(ending),
-                    outstanding,
-                )
-                .unwrap_or(Received::Nothing)
-            }
+            Event::Ended { connection, ending } => self.ended(connection, ending, outstanding),
             Event::Opened(connection) => {
                 self.next_keys[connection] = self.transport.origin(connection);
                 self.rotation.join(connection);
@@ -575,9 +634,9 @@ fn all_up(connections: usize, reserve: usize) -> Rotation {
 /// Whether this is an error from the server, or not an answer at all.
 fn is_wrong(decoded: Decoded) -> bool {
     match decoded {
-        Decoded::Answer { outcome, .. } | Decoded::LastAnswer { outcome, .. } => {
-            outcome == Outcome::ServerError
-        }
+        Decoded::Answer { outcome, .. }
+        | Decoded::LastAnswer { outcome, .. }
+        | Decoded::UntilClosed { outcome } => outcome == Outcome::ServerError,
         Decoded::Partial { at_least } => at_least > LARGEST_ANSWER,
         _ => true,
     }

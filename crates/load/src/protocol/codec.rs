@@ -82,6 +82,14 @@ pub enum Decoded {
         /// How the request ended.
         outcome: Outcome,
     },
+    /// The answer has begun, and ends when the server closes the connection. What else comes there belongs to
+    /// it.
+    UntilClosed {
+        /// How the request ends if the connection is closed and not reset.
+        outcome: Outcome,
+    },
+    /// The server ends the connection without having taken the request: it had waited for one too long.
+    NotTaken,
     /// Not an answer to this request. It is unknown where the next answer begins.
     Malformed,
 }

@@ -1,9 +1,10 @@
 //! HTTP/1.1 over connections that are kept alive: GET of one path.
 //!
-//! Answers must follow RFC 9112 strictly: lines end with CR LF, and every answer states its
-//! length (`Content-Length`, the chunked coding, or a status without a body). An answer that
-//! ends only with its connection cannot be timed and counts as malformed, as does one with
-//! contradictory lengths.
+//! Answers must follow RFC 9112 strictly: lines end with CR LF, and lengths do not contradict each other. An
+//! answer without a length (`Content-Length`, the chunked coding, or a status without a body) ends with its
+//! connection. A redirect is not what was asked for, so it counts as an error of the server. `408 Request
+//! Timeout` answers no request: the server closes a connection on which none came for too long, while ours is
+//! on its way.
 
 mod head;
 
@@ -179,13 +180,18 @@ fn decode(bytes: &[u8]) -> Decoded {
         Ok(found) => found,
         Err(decoded) => return decoded,
     };
-    let outcome = match head.status {
-        200..400 => Outcome::Done,
-        _ => Outcome::ServerError,
-    };
+    let outcome = outcome_of(head.status);
     match head.closes {
         true => Decoded::LastAnswer { bytes, outcome },
         false => Decoded::Answer { bytes, outcome },
+    }
+}
+
+/// How a request ends that is answered with this status. 304 comes only if it was asked for by a header.
+const fn outcome_of(status: u16) -> Outcome {
+    match status {
+        200..300 | 304 => Outcome::Done,
+        _ => Outcome::ServerError,
     }
 }
 
@@ -200,11 +206,17 @@ fn answer(bytes: &[u8]) -> Result<(usize, Head), Decoded> {
         }
         found = head(bytes, found.end)?;
     }
+    if found.status == 408 {
+        return Err(Decoded::NotTaken);
+    }
     let end = match found.framing {
         _ if !has_body(found.status) => found.end,
         Framing::Length(length) => found.end + length,
         Framing::Chunked => chunks(bytes, found.end)?,
-        Framing::Connection => return Err(Decoded::Malformed),
+        Framing::Connection => {
+            let outcome = outcome_of(found.status);
+            return Err(Decoded::UntilClosed { outcome });
+        }
     };
     match bytes.len() < end {
         true => Err(Decoded::Partial { at_least: end }),

@@ -113,7 +113,9 @@ pub(crate) fn check_stream(asked: &StreamRequest, bytes: &[u8]) -> Decoded {
                 assert!(n >= least, "{n} bytes were enough, not {least}");
                 decided = Some(found);
             }
-            Decoded::Malformed => decided = Some(found),
+            Decoded::Malformed | Decoded::NotTaken | Decoded::UntilClosed { .. } => {
+                decided = Some(found);
+            }
         }
     }
     if decided.is_none() {

@@ -194,6 +194,7 @@ fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], seed: u64) {
         match checked {
             Ok(Decoded::Partial { .. }) => seen.partial += 1,
             Ok(Decoded::Answer { .. } | Decoded::LastAnswer { .. }) => seen.answers += 1,
+            Ok(Decoded::UntilClosed { .. } | Decoded::NotTaken) => {}
             Ok(Decoded::Malformed) => seen.malformed += 1,
             Err(_) => panic!("{label}, case {case}: b\"{}\"", bytes.escape_ascii()),
         }

@@ -12,8 +12,9 @@
 //!   requests, and if either one write answered all of them (they leave together), or as
 //!   many writes as requests did (they leave in order). Everything else is ambiguous.
 //! - A batch with a hole, because a segment was not seen to come in, is ambiguous.
-//! - A batch that ends unanswered is lost for a sequential server. Otherwise its requests may still
-//!   be answered, so they are part of the next batch, which then has several.
+//! - If the server reads on without having answered, the requests may still be answered, so they are part
+//!   of the next batch, which then has several; or they were only parts of the next request, if this
+//!   server's clients send in parts, see `turns.rs`. A server that reads on is not sequential.
 //! - After an ambiguous batch of a server that is not known to be sequential, and on a connection
 //!   whose beginning was not seen, it is unknown how many responses are still to come: what arrives
 //!   on the connection is in doubt until that is clear; see `doubt.rs`.
@@ -37,7 +38,7 @@ use crate::matcher::parts::{Leaving, Settled, Slot};
 
 impl Connection {
     /// What has been read and is not settled.
-    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
+    pub(super) fn read_segments(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
         let read = self
             .segments
             .partition_point(|segment| segment.end <= self.read);
@@ -48,16 +49,26 @@ impl Connection {
     pub(super) fn batch(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
         let ends = |segment: &&RequestSegment| segment.request.is_some();
         let last = self.read_segments().rfind(ends).map(|last| last.end);
-        let whole =
-            move |segment: &&RequestSegment| !segment.is_part() || Some(segment.end) == last;
+        let whole = move |segment: &&RequestSegment| {
+            let is_part = self.turns.in_parts || segment.is_part();
+            !is_part || Some(segment.end) == last
+        };
         self.read_segments().filter(ends).filter(whole)
     }
 
-    /// Requests of the batch that were only the beginning of another one.
-    fn parts(&self) -> impl Iterator<Item = Slot> {
+    /// What was only the beginning of another request of the batch.
+    fn parts(&self) -> impl Iterator<Item = Settled> {
         let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
         from_last.next();
-        from_last.filter(|s| s.is_part()).filter_map(|s| s.request)
+        let in_parts = self.turns.in_parts;
+        let parts = from_last.filter(move |s| in_parts || s.is_part());
+        parts.filter_map(|segment| {
+            let slot = segment.request?;
+            Some(match segment.is_part() {
+                true => Settled::Part(slot),
+                false => Settled::Joined(slot),
+            })
+        })
     }
 
     /// Ends the batch: decides what answered its requests, and forgets them.
@@ -73,7 +84,8 @@ impl Connection {
                 settled.extend(requests.map(Settled::Unanswered));
             }
         }
-        settled.extend(self.parts().map(Settled::Part));
+        settled.extend(self.parts());
+        self.end_turn();
         self.departures.clear();
         self.pauses = Pauses::default();
         let read = self.read;
@@ -160,9 +172,10 @@ impl Connection {
     /// Ends the doubt if the server is sequential, or was silent for long enough before this batch.
     fn doubt_over(&mut self, options: &MatchOptions, settled: &mut Vec<Settled>) {
         let first = self.batch().map(|segment| segment.at).min();
+        let sequential = self.is_sequential(options);
         let over = |doubt: &mut Doubt| {
             let silent = |first| doubt.is_silent(first, options.overtaken_after);
-            options.sequential || first.is_some_and(silent)
+            sequential || first.is_some_and(silent)
         };
         if let Some(doubt) = self.doubt.take_if(over) {
             doubt.end(settled);
@@ -210,7 +223,7 @@ impl Connection {
         if requests <= 1 {
             return Some(vec![(first.write, last.segment.at)]);
         }
-        if !options.sequential || !self.was_read_at_once() {
+        if !self.is_sequential(options) || !self.was_read_at_once() {
             return None;
         }
         let mut writes: Vec<(Option<Monotonic>, Monotonic)> = Vec::new();

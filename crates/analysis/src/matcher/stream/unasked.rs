@@ -61,6 +61,7 @@ impl Connection {
             self.set_aside(false, settled);
             return Role::Unasked;
         }
+        settled.push(Settled::Overlapped);
         Role::Unknown
     }
 
@@ -94,6 +95,7 @@ impl Connection {
         let requests = self.batch().filter_map(|piece| piece.request);
         settled.extend(requests.map(Settled::Part));
         self.departures.clear();
+        self.end_turn();
         let read = self.read;
         self.segments.retain(|piece| piece.end > read);
     }
@@ -126,6 +128,7 @@ impl Connection {
         let requests = self.segments.drain(..).filter_map(|piece| piece.request);
         settled.extend(requests.map(Settled::Part));
         self.departures.clear();
+        self.end_turn();
         self.writes.end_batch(Position::MAX);
         if let Some(doubt) = self.doubt.take() {
             doubt.end(settled);

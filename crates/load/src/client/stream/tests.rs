@@ -158,6 +158,8 @@ impl StreamTransport for Fake {
         &self.current
     }
 
+    fn serves(&mut self, _connection: usize) {}
+
     fn abandon(&mut self, connection: usize) {
         assert!(!self.lines[connection].is_closed);
         self.lines[connection] = Line {

@@ -118,7 +118,8 @@ fn some_statuses_have_no_body_and_some_are_not_the_answer() {
     assert_eq!(decode(hints), done(hints.len()));
     assert_eq!(decode(&hints[..37]), partial(37 + 16));
     for (status, outcome) in [
-        (302, Outcome::Done),
+        // not what was asked for
+        (301, Outcome::ServerError),
         (404, Outcome::ServerError),
         (503, Outcome::ServerError),
     ] {
@@ -183,7 +184,27 @@ fn the_end_of_the_connection_is_told() {
 }
 
 #[test]
-fn what_cannot_be_timed_or_is_no_answer_is_malformed() {
+fn an_answer_may_end_with_its_connection() {
+    for (answer, outcome) in [
+        ("HTTP/1.0 200 OK\r\n\r\nall that follows", Outcome::Done),
+        (
+            "HTTP/1.1 500 X\r\nConnection: close\r\n\r\n",
+            Outcome::ServerError,
+        ),
+    ] {
+        let end = decode(answer.as_bytes());
+        assert_eq!(end, Decoded::UntilClosed { outcome }, "{answer}");
+    }
+}
+
+#[test]
+fn a_server_that_is_tired_of_waiting_has_not_taken_the_request() {
+    let tired = b"HTTP/1.0 408 Request Time-out\r\nConnection: close\r\n\r\n<html>";
+    assert_eq!(decode(tired), Decoded::NotTaken);
+}
+
+#[test]
+fn what_is_no_answer_is_malformed() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(MAX_HEAD_BYTES));
     let many = format!(
         "HTTP/1.1 200 OK\r\n{}Content-Length: 0\r\n\r\n",
@@ -200,7 +221,6 @@ fn what_cannot_be_timed_or_is_no_answer_is_malformed() {
         "HTTP/1.1 20 OK\r\n",
         "HTTP/1.1 2000 OK\r\n",
         "HTTP/1.1 200 OK\n",
-        "HTTP/1.1 200 OK\r\n\r\nall that follows",
         "HTTP/1.1 101 Switching Protocols\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n",

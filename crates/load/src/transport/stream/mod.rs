@@ -32,6 +32,10 @@ pub trait StreamTransport: Sockets {
     /// The bytes of the last [`Event::Bytes`].
     fn bytes(&self) -> &[u8];
 
+    /// Notes that the server has answered on a connection. One that ends is then reopened at once, and otherwise
+    /// later and later.
+    fn serves(&mut self, connection: usize);
+
     /// Closes a connection that is up; it will be reopened.
     fn abandon(&mut self, connection: usize);
 

@@ -43,9 +43,13 @@ const OPENING_AT_ONCE: usize = 128;
 /// Opening all connections fails if none comes up for this long.
 const STUCK: Nanos = Nanos::from_secs(10);
 
-/// Between two attempts to open a connection that could not be opened, or that ended before it brought anything. One
-/// that served is opened again at once.
+/// Between two attempts to open a connection that could not be opened, or that ended before it served. One that
+/// served is opened again at once.
 const RETRY: Nanos = Nanos::from_millis(10);
+
+/// So often, the time between two attempts doubles if the server accepts the connection and ends it again, as one
+/// does that has too many.
+const DOUBLINGS: u32 = 6;
 
 /// Opening a connection takes about this long. It is done when nothing is due for as long, or
 /// when it is overdue by [`OVERDUE`].
@@ -100,8 +104,10 @@ struct Link {
     /// Bytes that the kernel has not taken yet.
     output: Vec<u8>,
     attempted: Monotonic,
-    /// Something came on it since it was opened.
+    /// The server has answered on it since it was opened.
     served: bool,
+    /// How often in a row it has ended before it served.
+    failures: u32,
 }
 
 impl StreamSockets {
@@ -243,6 +249,10 @@ impl StreamSockets {
         link.origin = None;
         link.output = Vec::new();
         self.last_up = now();
+        link.failures = match link.served {
+            true => 0,
+            false => (link.failures + 1).min(DOUBLINGS + 1),
+        };
         self.reopen_later(connection);
     }
 
@@ -250,7 +260,7 @@ impl StreamSockets {
         let link = &self.links[connection];
         let due = match link.served {
             true => now(),
-            false => link.attempted + RETRY,
+            false => link.attempted + RETRY * (1 << link.failures.saturating_sub(1)),
         };
         self.closed.push(Reverse((due, connection as u32)));
     }
@@ -271,7 +281,6 @@ impl StreamSockets {
         match read {
             Ok(length) if length > 0 => {
                 self.received = length;
-                self.links[connection].served = true;
                 Some(Event::Bytes(connection))
             }
             Ok(_) => Some(self.ended(connection, Ending::Closed)),
@@ -407,6 +416,7 @@ impl Link {
             output: Vec::new(),
             attempted: Monotonic::from_nanos_since_boot(0),
             served: false,
+            failures: 0,
         }
     }
 }
@@ -507,6 +517,11 @@ impl StreamTransport for StreamSockets {
 
     fn bytes(&self) -> &[u8] {
         &self.buffer[..self.received]
+    }
+
+    #[inline]
+    fn serves(&mut self, connection: usize) {
+        self.links[connection].served = true;
     }
 
     fn abandon(&mut self, connection: usize) {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use taillab_analysis::starts::{FEWEST_STARTS, LEVEL, judge, order};
 use taillab_console::exit::{Exit, Failure, OrExit};
-use taillab_console::say::Say;
+use taillab_console::messages::Messages;
 use taillab_experiment::definition::Experiment;
 use taillab_model::Distribution;
 use taillab_model::compare::{ComparedLatency, Starts};
@@ -42,9 +42,9 @@ pub(super) fn again(
     };
     let mut pairs = Vec::new();
     let order = order(args.seed, of_each as usize);
-    let say = Say::of(args.common);
+    let messages = Messages::of(args.common);
     for (pair, before_first) in order.into_iter().enumerate() {
-        say.note(&format!("pair {} of {of_each}", pair + 1));
+        messages.note(&format!("pair {} of {of_each}", pair + 1));
         pairs.push(repeated.pair(pair, before_first)?);
     }
     Ok(Some(Starts {
@@ -129,7 +129,7 @@ fn experiment_of(result: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The rate at which each is started, where its experiment does not say it. A load by utilisation follows the capacity
+/// The rate at which each is started, where its experiment does not messages it. A load by utilisation follows the capacity
 /// that each start finds, so the loads would differ: where both are so, both get the rate of the first result, and
 /// else each that of its own.
 fn rates(results: [&PathBuf; 2], saved: [&Saved; 2]) -> Result<[Option<f64>; 2], Failure> {

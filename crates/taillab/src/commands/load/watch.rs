@@ -1,11 +1,11 @@
 //! The progress line of a running load, on stderr.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use taillab_console::messages::{self, Messages};
 use taillab_console::progress::{self, meanwhile};
+use taillab_console::terminal::can_be_drawn_on;
 use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
@@ -22,7 +22,7 @@ pub fn load<T: Send>(
     progress: &FleetProgress,
     work: impl FnOnce() -> T + Send,
 ) -> T {
-    let terminal = std::io::stderr().is_terminal();
+    let terminal = can_be_drawn_on(&std::io::stderr());
     let shown = !messages.quiet && (terminal || messages.verbose);
     let bar = (shown && terminal).then(|| rolling(name, length));
     let mut view = View::new(progress);

@@ -6,6 +6,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 use taillab_console::exit::Failure;
+use taillab_console::terminal::can_be_drawn_on;
 
 /// A second screen next to the shell's, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -22,21 +23,28 @@ pub struct Tty {
     before: Option<Termios>,
 }
 
-/// Whether standard output is a terminal.
+/// Whether standard output is a terminal on which can be drawn.
 pub fn is_there() -> bool {
-    io::stdout().is_terminal()
+    can_be_drawn_on(&io::stdout())
 }
 
 /// Ensures that there is a terminal to draw on.
 ///
 /// # Errors
-/// Standard output is not a terminal ([`Exit::Usage`](taillab_console::exit::Exit::Usage)).
+/// Standard output is not a terminal, or one that only prints lines
+/// ([`Exit::Usage`](taillab_console::exit::Exit::Usage)).
 pub fn ensure_there() -> Result<(), Failure> {
+    if !io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "--live draws on a terminal, and standard output is not one: leave --live out, provide one \
+             (`ssh -t`, `docker run -t`), or only serve its figures (--metrics)",
+        ));
+    }
     match is_there() {
         true => Ok(()),
         false => Err(Failure::usage(
-            "--live draws on a terminal, and standard output is not one: leave --live out, provide one \
-             (`ssh -t`, `docker run -t`), or only serve its figures (--metrics)",
+            "--live draws on a terminal, and by its TERM this one only prints lines (dumb, or not set): leave --live \
+             out, name what it is (TERM=xterm), or only serve its figures (--metrics)",
         )),
     }
 }
