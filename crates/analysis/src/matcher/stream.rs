@@ -10,6 +10,9 @@
 //!
 //! Which request a response answers: see `stream/batch.rs`.
 //!
+//! **Retransmitted responses.** A segment that is sent again moves no T6; the response counts as one that was
+//! sent again, if all of it had left. So does one whose acknowledgement was only late.
+//!
 //! **Retransmitted requests.** A segment inside the known part of the stream is not new, and the
 //! first T1 stays. A segment that fills a hole there is new.
 
@@ -29,6 +32,7 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
+use crate::matched::SentAgain;
 pub(super) use unasked::MANY_PAUSES;
 use unasked::{Aside, Pauses};
 use writes::Writes;
@@ -94,6 +98,8 @@ pub(super) struct Connection {
     /// No socket of the server was seen to have a part in it, although it would have been: packets that only
     /// pass through here, or that nobody receives.
     pub(super) untouched: bool,
+    /// Another process has it, which shares the server's port.
+    pub(super) of_others: bool,
     /// Whether the server sends unasked.
     aside: Aside,
     /// It was set aside before the client asked again.
@@ -115,6 +121,10 @@ pub(super) struct Connection {
     segments: VecDeque<RequestSegment>,
     departures: Vec<Departure>,
     pub(super) writes: Writes,
+    /// The segment that left last for the first time.
+    last_sent: Option<Leaving>,
+    /// That response was sent again since.
+    sent_again: Option<SentAgain>,
     /// The thread that read last.
     reader: Option<Tid>,
     /// Everything before `done` was seen or read.
@@ -235,6 +245,7 @@ impl Connection {
         if self.untouched {
             return self.passes_by(settled);
         }
+        settled.extend(self.sent_again.take().map(Settled::SentAgain));
         if at.is_some_and(|at| self.may_go_on(at, options)) {
             self.is_cut_off(settled);
         }
@@ -249,8 +260,20 @@ impl Connection {
 
     /// No socket of the server received what came in: these are not its requests.
     pub(super) fn passes_by(&mut self, settled: &mut Vec<Settled>) {
+        self.give_up_all(settled, Settled::Elsewhere);
+    }
+
+    /// Another process received what came in: these are not the server's requests.
+    pub(super) fn is_of_others(&mut self, settled: &mut Vec<Settled>) {
+        self.give_up_all(settled, Settled::OfOther);
+        self.departures.clear();
+        self.doubt = None;
+        self.sent_again = None;
+    }
+
+    fn give_up_all(&mut self, settled: &mut Vec<Settled>, as_what: fn(Slot) -> Settled) {
         let requests = self.segments.drain(..).filter_map(|piece| piece.request);
-        settled.extend(requests.map(Settled::Elsewhere));
+        settled.extend(requests.map(as_what));
         self.read = self.next;
         self.done = self.next;
     }
@@ -404,6 +427,26 @@ impl Connection {
             self.forget_read();
         }
         ends
+    }
+
+    /// Notes whether a segment is sent again.
+    pub(super) fn sends(&mut self, segment: Leaving, settled: &mut Vec<Settled>) {
+        if !segment.resent {
+            settled.extend(self.sent_again.take().map(Settled::SentAgain));
+            self.last_sent = Some(segment);
+            return;
+        }
+        // what is sent again in the middle of a response delays its end
+        let Some(whole) = self.last_sent.filter(|last| !last.more) else {
+            return;
+        };
+        let again = self.sent_again.get_or_insert(SentAgain {
+            left: whole.at,
+            last: segment.at,
+            segments: 0,
+        });
+        again.last = segment.at;
+        again.segments += 1;
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller
