@@ -213,6 +213,26 @@ fn a_response_that_is_sent_again_keeps_its_t6_and_is_counted_once() {
 }
 
 #[test]
+fn a_client_that_opens_its_connection_again_has_not_asked_twice() {
+    let mut talk = Talk::opened(7);
+    let came = talk.sends(b"question");
+    talk.tells(EventKind::SegmentIn {
+        key: RequestKey {
+            id: 70_000_u32 as u16,
+            ..key_of(7)
+        },
+        bytes: 0,
+        push: false,
+    });
+    talk.reads();
+    let left = talk.answers(b"response");
+    let matched = matched(&talk.events, Framing::OneInTurn);
+    let found = matched.requests.iter().map(|request| request.server);
+    let found: Vec<_> = found.map(|stamps| (stamps.t1, stamps.t6)).collect();
+    assert_eq!(found, [(came, left)]);
+}
+
+#[test]
 fn a_response_leaves_when_the_driver_takes_it_from_its_queue() {
     for framing in framings() {
         let mut talk = Talk::opened(7);

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 16;
 const MOST_CLIENTS: usize = 1 << 18;
 
 /// A packet that was handed down.
-struct Departure {
+struct QueuedPacket {
     number: u32,
     handed_down: Monotonic,
     left: Option<Monotonic>,
@@ -40,7 +40,7 @@ pub(super) enum Departed {
 /// The packets of each client that were handed down, in their order.
 #[derive(Default)]
 pub(super) struct Departures {
-    by_client: IdMap<VecDeque<Departure>>,
+    by_client: IdMap<VecDeque<QueuedPacket>>,
 }
 
 impl Departures {
@@ -62,7 +62,7 @@ impl Departures {
         {
             departures.pop_front();
         }
-        departures.push_back(Departure {
+        departures.push_back(QueuedPacket {
             number,
             handed_down: at,
             left: None,

@@ -158,6 +158,13 @@ impl Connection {
         }
     }
 
+    /// Whether a client that opens a connection here only repeats that it opens this one: what it sent with that (TCP
+    /// Fast Open) has not been read.
+    pub(super) fn is_opened_again(&self, start: u16) -> bool {
+        let unread = self.from_its_beginning && self.read == self.done;
+        self.joined.is_none() && unread && self.departures.is_empty() && self.done as u16 == start
+    }
+
     /// A connection whose beginning was not seen; it is first seen here.
     pub(super) fn joined(start: u16, at: Monotonic, framing: Framing) -> Self {
         let start = FIRST_LAP + Position::from(start);

@@ -140,6 +140,10 @@ impl Streams {
         let framing = shared.options.framing;
         self.stay_within_bounds(shared);
         if bytes == 0 {
+            let known = self.by_client.get(&client);
+            if known.is_some_and(|connection| connection.is_opened_again(key.id)) {
+                return;
+            }
             // a new connection from the same port
             let mut opened = Connection::opened(key.id, framing);
             (opened.seen, opened.port) = (Some(at), key.port);

@@ -342,6 +342,19 @@ static __always_inline u32 number_at(u64 now)
 	return now & ~LEFT;
 }
 
+#define TCQ_F_MQROOT 8
+
+/*
+ * Whether packets can wait before the driver of this device takes them: its discipline queues them, or has one that
+ * does for each queue of the device (mq). Others in the namespace may, while this one does not.
+ */
+static __always_inline bool holds_back(const struct net_device *dev)
+{
+	const struct Qdisc *qdisc = dev->qdisc;
+
+	return qdisc && (qdisc->enqueue || qdisc->flags & TCQ_F_MQROOT);
+}
+
 /*
  * What was handed down to a device's queue and may wait there: by packet for datagrams, by socket for streams, since
  * the queue may cut a segment into several packets.

@@ -456,7 +456,7 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 		__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
-	if (config.queues) {
+	if (config.queues && holds_back(dev)) {
 		note_waiting(sk, &segment, number_at(now));
 		emit(cpu, ring, now, DEVICE_QUEUE, segment.address, number_at(now),
 		     stream_key(segment.client_port, 0));
@@ -505,7 +505,7 @@ int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 	u32 i, cpu, end;
 	u64 now, id;
 
-	if (!may_be_ip(skb->protocol) || !at_server(dev))
+	if (!may_be_ip(skb->protocol) || !holds_back(dev) || !at_server(dev))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (read_segment(place_out(skb), false, &segment) != OURS || !segment.bytes || !skb->sk)

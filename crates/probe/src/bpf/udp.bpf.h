@@ -399,7 +399,7 @@ static __always_inline int datagram_out(struct sk_buff *skb, const struct net_de
 			__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
-	if (config.queues) {
+	if (config.queues && holds_back(dev)) {
 		waiting.key = key;
 		waiting.number = number_at(now);
 		id = (u64)skb - (u64)&config;
@@ -434,7 +434,7 @@ int BPF_PROG(packet_left, const struct sk_buff *skb, const struct net_device *de
 	u8 address = 0;
 	u64 now, id;
 
-	if (!may_be_ip(skb->protocol) || !at_server(dev))
+	if (!may_be_ip(skb->protocol) || !holds_back(dev) || !at_server(dev))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (read_key(place_out(skb), false, &key, &address) != OURS)

@@ -89,7 +89,13 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct Qdisc {
+	int (*enqueue)(void);
+	unsigned int flags;
+};
+
 struct net_device {
+	struct Qdisc *qdisc;
 	int ifindex;
 	unsigned char lower_level;
 	possible_net_t nd_net;
