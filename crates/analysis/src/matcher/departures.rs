@@ -73,29 +73,23 @@ impl Departures {
     /// The driver took a packet: calls `leaves` for each request that it is known to answer, with the time at which
     /// it was handed down.
     ///
-    /// The packets of a stream leave in their order. So one before it that was not seen to leave has left, too: what
-    /// is dropped in the queue is sent again.
+    /// One that is not seen to leave is dropped, or left while the probe was blind: nothing says when.
     pub(super) fn left(
         &mut self,
         key: RequestKey,
         number: u32,
-        (at, is_stream): (Monotonic, bool),
+        at: Monotonic,
         mut leaves: impl FnMut(Slot, Monotonic),
     ) {
-        let Some(departures) = self.by_client.get_mut(&key.client()) else {
+        let departures = self.by_client.get_mut(&key.client());
+        let Some(one) = departures
+            .and_then(|departures| departures.iter_mut().rfind(|one| one.number == number))
+        else {
             return;
         };
-        let Some(place) = departures.iter().rposition(|one| one.number == number) else {
-            return;
-        };
-        departures[place].left = None;
-        let upto_it = departures.range_mut(..=place).rev();
-        let are_left = upto_it.take_while(|one| one.left.is_none());
-        for one in are_left.take(if is_stream { usize::MAX } else { 1 }) {
-            one.left = Some(at);
-            for slot in one.answers.drain(..) {
-                leaves(slot, one.handed_down);
-            }
+        one.left = Some(at);
+        for slot in one.answers.drain(..) {
+            leaves(slot, one.handed_down);
         }
     }
 
@@ -152,24 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_leave_each_for_itself() {
+    fn each_packet_leaves_for_itself() {
         let mut departures = three();
         let mut answered = Vec::new();
         let leaves = |slot, handed_down| answered.push((slot, handed_down));
-        departures.left(KEY, 8, (at(40), false), leaves);
+        departures.left(KEY, 8, at(40), leaves);
         assert_eq!(answered, [(5, at(20))]);
         let wanted = [Departed::NotYet, Departed::At(at(40)), Departed::NotYet];
         assert_eq!(all(&mut departures), wanted);
         assert_eq!(departures.of(KEY, at(11), 6), Departed::AtOnce);
-    }
-
-    #[test]
-    fn what_was_dropped_of_a_stream_is_sent_again() {
-        let mut departures = three();
-        departures.left(KEY, 7, (at(35), true), |_, _| panic!("another one"));
-        departures.left(KEY, 9, (at(40), true), |slot, _| assert_eq!(slot, 5));
-        let wanted = [35, 40, 40].map(|ns| Departed::At(at(ns)));
-        assert_eq!(all(&mut departures), wanted);
     }
 
     #[test]

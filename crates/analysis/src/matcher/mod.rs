@@ -189,8 +189,7 @@ impl Matcher {
                 self.datagrams.packet_out(shared, at, tid, key);
             }
             EventKind::DeviceQueue { key, number, left } => {
-                let is_stream = streams.len() > 0;
-                shared.passed_queue(key, number, left, (at, is_stream));
+                shared.passed_queue(key, number, left, at);
             }
             EventKind::SegmentIn { .. }
             | EventKind::SegmentQueued { .. }

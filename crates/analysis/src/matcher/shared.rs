@@ -184,13 +184,7 @@ impl Shared {
     }
 
     /// A packet of a response was handed down to a device's queue, or left it.
-    pub(super) fn passed_queue(
-        &mut self,
-        key: RequestKey,
-        number: u32,
-        left: bool,
-        (at, is_stream): (Monotonic, bool),
-    ) {
+    pub(super) fn passed_queue(&mut self, key: RequestKey, number: u32, left: bool, at: Monotonic) {
         if !left {
             let idle = self.idle();
             return self.departures.handed_down(key, number, at, idle);
@@ -204,7 +198,7 @@ impl Shared {
             }
             _ => {}
         };
-        self.departures.left(key, number, (at, is_stream), leaves);
+        self.departures.left(key, number, at, leaves);
     }
 
     /// The request in `slot` is answered by what left, or was handed down, at its T6.

@@ -400,13 +400,17 @@ int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-/* Notes that a segment was handed down to a device's queue. */
-static __always_inline void note_waiting(const struct sock *sk, const struct segment *segment,
+/*
+ * Notes that a segment was handed down to a device's queue; returns whether it is a new one. What is sent again before
+ * it was seen to leave was dropped there: it leaves now, under its old number.
+ */
+static __always_inline bool note_waiting(const struct sock *sk, const struct segment *segment,
 					 u32 number)
 {
 	struct waiting_segment here = { segment->seq, segment->seq + segment->bytes, number };
 	u64 id = socket_id(sk);
 	struct waiting_segments *waiting = bpf_map_lookup_elem(&waiting_segments, &id);
+	u32 i;
 
 	if (!waiting) {
 		struct waiting_segments none = {};
@@ -414,10 +418,14 @@ static __always_inline void note_waiting(const struct sock *sk, const struct seg
 		bpf_map_update_elem(&waiting_segments, &id, &none, BPF_ANY);
 		waiting = bpf_map_lookup_elem(&waiting_segments, &id);
 		if (!waiting)
-			return;
+			return false;
 	}
+	for (i = 0; i < MOST_OF_SOCKET; i++)
+		if (waiting->of[i].end == here.end && waiting->of[i].seq == here.seq)
+			return false;
 	/* its socket is locked */
 	waiting->of[waiting->next++ % MOST_OF_SOCKET] = here;
+	return true;
 }
 
 /*
@@ -456,11 +464,9 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 		__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
-	if (config.queues && holds_back(dev)) {
-		note_waiting(sk, &segment, number_at(now));
+	if (config.queues && holds_back(dev) && note_waiting(sk, &segment, number_at(now)))
 		emit(cpu, ring, now, DEVICE_QUEUE, segment.address, number_at(now),
 		     stream_key(segment.client_port, 0));
-	}
 	a = (u32)bpf_get_current_pid_tgid();
 	if (segment.seq + segment.bytes != TCP_NUMBER(sk, write_seq))
 		a |= MORE;
@@ -499,7 +505,7 @@ int BPF_PROG(segment_handed_down, struct sk_buff *skb)
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 {
-	const struct waiting_segments *waiting;
+	struct waiting_segments *waiting;
 	struct segment segment = {};
 	struct ring *ring;
 	u32 i, cpu, end;
@@ -517,16 +523,16 @@ int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 	end = segment.seq + segment.bytes;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
-	/* the latest first: what is sent again ends where it ended before */
-	for (i = 1; i <= MOST_OF_SOCKET; i++) {
-		const struct waiting_segment *one =
-			&waiting->of[(waiting->next - i) % MOST_OF_SOCKET];
+	for (i = 0; i < MOST_OF_SOCKET; i++) {
+		struct waiting_segment *one = &waiting->of[i];
 
 		if (one->end != end || end - segment.seq > end - one->seq)
 			continue;
 		if (ring)
 			emit(cpu, ring, now, DEVICE_QUEUE, segment.address, one->number | LEFT,
 			     stream_key(segment.client_port, 0));
+		/* as if it had no bytes */
+		one->seq = end;
 		break;
 	}
 	return 0;
