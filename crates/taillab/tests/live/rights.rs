@@ -266,8 +266,8 @@ fn a_command_traced_under_sudo_ends_with_the_trace() {
     std::net::TcpListener::bind(&address).unwrap();
 }
 
-/// In a container with a pid namespace of its own, a thread's number is not the kernel's: what the kernel records would be
-/// taken for that of strangers.
+/// In a container with a pid namespace of its own, a thread's number is not the kernel's: what the kernel records would
+/// be taken for that of strangers.
 #[test]
 fn a_pid_namespace_of_its_own_is_refused_in_one_line() {
     if !live("a_pid_namespace_of_its_own_is_refused_in_one_line") {
