@@ -1102,6 +1102,8 @@ class LeftOut(Record):
     """Packets over TCP that only began a request: its client sends requests in several packets and waits for
     the responses, as far as the server's connections show. Counted without a framing only.
     """
+    other_processes: int
+    """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
     unasked: int
     """Connections on which the server sends without being asked (subscribers, replicas, streams of events),
     or goes on for longer than is waited for. Nothing counts that happened there from then on.
@@ -1682,6 +1684,21 @@ class ReplayedSchedule(Record):
     """The percentiles of the sojourn, as measured and on schedule."""
     without_other_threads: list[PredictedPoint] | None
     """The same without other threads on the server's CPUs. Empty where they did not delay requests."""
+
+
+class ResentResponses(Record):
+    """Responses that TCP sent again after all of them had left. T6 is when they left first, so they are in no
+    sojourn; where the first packet was lost, the client waited for the second.
+    """
+
+    longest_ns: Nanos
+    """The longest such time."""
+    median_ns: Nanos
+    """The median time from T6 to the last segment that was sent again."""
+    responses: int
+    """How many."""
+    segments: int
+    """In how many segments."""
 
 
 class RttAdded(Record):
@@ -2420,6 +2437,8 @@ class Report(Record):
     """
     schema_version: Literal[1]
     """Version of this shape: `SCHEMA_VERSION`."""
+    sent_again: ResentResponses | None
+    """Responses that were sent again; absent where none was."""
     service_time_hi_ns: Nanos | None
     """Upper end of the interval of t."""
     service_time_lo_ns: Nanos | None

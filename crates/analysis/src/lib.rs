@@ -48,6 +48,7 @@ mod resent;
 mod roots;
 pub mod rtt;
 pub mod scaling;
+mod sent_again;
 pub mod service_time;
 mod shadow;
 mod sleeping;

@@ -32,6 +32,17 @@ pub struct Unmatched {
     pub queued: bool,
 }
 
+/// A response that was sent again after all of it had left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentAgain {
+    /// When its last segment left for the first time.
+    pub left: Monotonic,
+    /// When a segment of it left for the last time.
+    pub last: Monotonic,
+    /// How many segments were sent again.
+    pub segments: u32,
+}
+
 /// How the response to a datagram is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramIds {
@@ -79,6 +90,11 @@ pub struct Matched {
     /// The number of packets that looked like a request and were taken for parts of the request that ended after
     /// them. They are not in the other lists.
     pub parts: u64,
+    /// The number of requests that another process received, which shares the server's port. They are not in the
+    /// other lists.
+    pub other_processes: u64,
+    /// Responses that were sent again after all of them had left.
+    pub sent_again: Vec<SentAgain>,
     /// The client's port of each connection that was set aside, since the server sends there without being
     /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
     /// happened there from then on is not in the other lists.

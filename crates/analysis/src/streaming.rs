@@ -34,10 +34,11 @@ use crate::fan_out::fan_out;
 use crate::findings;
 use crate::ideal::IdealArrivals;
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions, SharedQueues};
-use crate::matched::MatchCounts;
+use crate::matched::{MatchCounts, SentAgain};
 use crate::overload::Queue;
 use crate::predict::PREDICTED_QUANTILES;
 use crate::replay::Sampler;
+use crate::sent_again::{self, resent_responses};
 use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
 use crate::streaming::limits::limits;
@@ -188,6 +189,8 @@ pub struct Analysis<'c> {
     disturbances: bool,
     counts: MatchCounts,
     left_out: LeftOut,
+    /// Responses of the measurement that were sent again.
+    sent_again: Vec<SentAgain>,
     sums: Sums,
     /// The experiment's view; `None` if the recording has no cuts.
     on_schedule: Option<OnSchedule<'c>>,
@@ -234,6 +237,7 @@ impl<'c> Analysis<'c> {
             disturbances: false,
             counts: MatchCounts::default(),
             left_out: LeftOut::default(),
+            sent_again: Vec::new(),
             sums: Sums::new(options.exact),
             on_schedule: OnSchedule::new(&context.cuts, &options),
             inside: Inside::default(),
@@ -273,6 +277,11 @@ impl<'c> Analysis<'c> {
         self.left_out.from_before += matched.from_before;
         self.left_out.elsewhere += matched.elsewhere;
         self.left_out.parts += matched.parts;
+        self.left_out.other_processes += matched.other_processes;
+        let measured = matched.sent_again.iter();
+        let measured = measured.filter(|again| again.left >= measure_from);
+        let room = sent_again::MOST.saturating_sub(self.sent_again.len());
+        self.sent_again.extend(measured.take(room).copied());
         self.left_out.add_unasked(&matched.unasked);
         self.left_out.forgotten += matched.forgotten + timeline.forgotten();
         self.unexplained = matched.client.map(|client| client.unexplained);
@@ -401,6 +410,7 @@ impl<'c> Analysis<'c> {
         let times = (summed.excess, summed.stages, summed.stages_at);
         let mut server = server_result(t, server_measured, ideal, times, matching, explained);
         (server.busy_periods, server.left_out) = (options.busy_periods, self.left_out);
+        server.sent_again = resent_responses(&self.sent_again);
         add_unprobed(&mut server, self.arrivals.without_probe());
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
@@ -565,6 +575,7 @@ fn server_result(
         stages_at,
         matching,
         left_out: LeftOut::default(),
+        sent_again: None,
         overhead: Overhead::default(),
         causes: explained.causes,
         ratio: Vec::new(),

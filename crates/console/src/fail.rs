@@ -21,6 +21,7 @@ pub fn host(error: impl Into<HostError>) -> Failure {
 pub fn probe(error: ProbeError) -> Failure {
     let exit = match &error {
         ProbeError::NoPrivilege
+        | ProbeError::PidNamespace
         | ProbeError::NoBtf
         | ProbeError::HookRefused { .. }
         | ProbeError::NotBuilt => Exit::Unsupported,

@@ -33,6 +33,7 @@ pub mod observe;
 pub mod private_folder;
 pub mod process;
 pub mod programs;
+mod queues;
 mod roots;
 pub mod server;
 pub mod socket_buffers;

@@ -158,7 +158,7 @@ fn message(family: u16, flags: u16, command: u8, attributes: &[(u16, Vec<u8>)]) 
 }
 
 /// The type and the body of each message.
-fn messages(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+pub(crate) fn messages(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
     while let Some(header) = bytes.first_chunk::<16>() {
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -173,7 +173,7 @@ fn messages(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
 }
 
 /// The type and the value of each attribute.
-fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
     while let Some(header) = bytes.first_chunk::<4>() {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));

@@ -40,12 +40,19 @@ pub enum EventKind {
         /// What the call returned, in bytes (for a multi-message call: messages).
         returned: u32,
     },
+    /// A thread of another process, which shares the server's port, read from a socket.
+    ReadByOther {
+        /// The reading thread.
+        tid: Tid,
+        /// Whose stream it is; the position is not known (0). All 0 for datagrams.
+        key: RequestKey,
+    },
     /// T5: the server's thread called a write. For a stream, only where it is not known which one.
     WriteCalled {
         /// The writing thread.
         tid: Tid,
     },
-    /// T6: the driver took the response.
+    /// T6: the driver took the response, or it was handed down to a [queue](Self::DeviceQueue).
     PacketOut {
         /// The thread that was current; the writer, except when the send was deferred.
         tid: Tid,
@@ -83,7 +90,8 @@ pub enum EventKind {
         /// Whose stream it is, and the end of what the server had read by then.
         key: RequestKey,
     },
-    /// T6 of a stream: the driver took a segment of a response.
+    /// T6 of a stream: the driver took a segment of a response, or it was handed down to a
+    /// [queue](Self::DeviceQueue).
     SegmentOut {
         /// The thread that was current; the writer, except when the send was deferred.
         tid: Tid,
@@ -93,6 +101,16 @@ pub enum EventKind {
         more: bool,
         /// It begins before the end of what has been sent: it is sent again.
         resent: bool,
+    },
+    /// A packet of a response passes a device's queue, in which it may wait.
+    DeviceQueue {
+        /// Whose response it is.
+        key: RequestKey,
+        /// The packet's number, of 31 bits, among those of its client that are on their way.
+        number: u32,
+        /// True: the driver took it, which is T6. False: it was handed down to the queue; the
+        /// `PacketOut` or `SegmentOut` of the same time says what it is.
+        left: bool,
     },
     /// A CPU of the server changed from one thread to another.
     Switched {
@@ -228,6 +246,8 @@ impl EventKind {
                 | Self::PacketOut { .. }
                 | Self::SegmentIn { .. }
                 | Self::SegmentOut { .. }
+                | Self::DeviceQueue { .. }
+                | Self::ReadByOther { .. }
                 | Self::Payload { .. }
                 | Self::Slice { .. }
                 | Self::Stolen { .. }

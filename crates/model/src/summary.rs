@@ -194,6 +194,9 @@ pub struct ServerResult {
     /// What is not counted there, since it says nothing about how the server answers.
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
     pub left_out: LeftOut,
+    /// Responses that were sent again; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_again: Option<ResentResponses>,
     /// What the probe costs.
     pub overhead: Overhead,
     /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
@@ -388,6 +391,20 @@ impl Matching {
     }
 }
 
+/// Responses that TCP sent again after all of them had left. T6 is when they left first, so they are in no sojourn;
+/// where the first packet was lost, the client waited for the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResentResponses {
+    /// How many.
+    pub responses: u64,
+    /// In how many segments.
+    pub segments: u64,
+    /// The median time from T6 to the last segment that was sent again.
+    pub median_ns: Nanos,
+    /// The longest such time.
+    pub longest_ns: Nanos,
+}
+
 /// What [`Matching`] does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -400,6 +417,8 @@ pub struct LeftOut {
     /// Packets over TCP that only began a request: its client sends requests in several packets and waits for the
     /// responses, as far as the server's connections show. Counted without a framing only.
     pub parts: u64,
+    /// Requests that another process received, which shares the server's port (SO_REUSEPORT).
+    pub other_processes: u64,
     /// Connections on which the server sends without being asked (subscribers, replicas, streams of events),
     /// or goes on for longer than is waited for. Nothing counts that happened there from then on.
     pub unasked: u64,

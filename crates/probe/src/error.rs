@@ -14,6 +14,12 @@ pub enum ProbeError {
          in the initial user namespace (a container needs --privileged)"
     )]
     NoPrivilege,
+    /// The numbers of processes and threads here are not those that the programs see.
+    #[error(
+        "taillab runs in a pid namespace of its own (a container), where the numbers of processes and threads are \
+         not the kernel's: run it in the host's (docker run --pid=host), or on the host"
+    )]
+    PidNamespace,
     /// The kernel has no type information.
     #[error(
         "this kernel has no BTF type information (/sys/kernel/btf/vmlinux is missing): boot a \

@@ -148,7 +148,7 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
 pub(crate) fn always_attached(stamps: &Stamps, choice: &Choice) -> Vec<&'static str> {
     let pairs = stamps.iter().zip(choice);
     pairs
-        .filter(|(stamp, _)| matches!(stamp.name, "T1" | "T6" | "major_fault"))
+        .filter(|(stamp, _)| matches!(stamp.name, "T1" | "T6" | "others" | "major_fault"))
         .filter_map(|(_, chosen)| *chosen)
         .flat_map(|candidate| candidate.programs)
         .copied()

@@ -17,7 +17,7 @@ use libbpf_rs::{
     libbpf_sys,
 };
 
-use taillab_model::{MiddleStamps, Monotonic};
+use taillab_model::{MiddleStamps, Monotonic, Transport};
 
 use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
@@ -73,7 +73,10 @@ pub(crate) struct Config {
     address_count: u32,
     addresses_left_out: u32,
     addresses: [u32; 4 * MAX_ADDRESSES],
+    other_count: u32,
+    others: [u32; MAX_TGIDS],
     unused: u32,
+    queues: u32,
 }
 
 /// `enum membership` in common.bpf.h.
@@ -93,6 +96,12 @@ impl Config {
 
 /// Positions that the producer keeps free: MARGIN in common.bpf.h.
 const MARGIN: u32 = 64;
+
+/// Datagrams that a device's queue may hold: as in packet.bpf.h.
+const MOST_WAITING: u32 = 16_384;
+
+/// Sockets of streams with segments in a device's queue: as in packet.bpf.h.
+const MOST_SOCKETS: u32 = 4_096;
 
 /// Bytes of an event in a ring.
 const SLOT_BYTES: usize = 16;
@@ -158,11 +167,18 @@ pub(crate) fn has_function(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
-/// Checks that programs can be loaded at all.
+/// The pid namespace that programs see (`PROC_PID_INIT_INO` of include/linux/proc_ns.h).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Checks that programs can be loaded at all, and that they know threads by the numbers that they have here.
 pub(crate) fn check_kernel() -> Result<(), ProbeError> {
     // libbpf prints the kernel's refusals on stderr, which belongs to the command
     libbpf_rs::set_print(None);
     check_privilege()?;
+    let own = fs::read_link("/proc/self/ns/pid");
+    if own.is_ok_and(|own| own.as_os_str() != FIRST_PID_NAMESPACE) {
+        return Err(ProbeError::PidNamespace);
+    }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(ProbeError::NoBtf);
     }
@@ -195,7 +211,16 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
             spec.payload_bytes
         ));
     }
+    if spec.others.len() > MAX_TGIDS {
+        return bad(format!(
+            "{} processes of others share the server's port, more than the {MAX_TGIDS} that the probe can \
+             distinguish: give it a port of its own",
+            spec.others.len()
+        ));
+    }
     let cpus = libbpf_rs::num_possible_cpus().map_err(ProbeError::kernel("counting CPUs"))?;
+    // of datagrams, their ids
+    let reads_payload = spec.payload_bytes > 0 || spec.transport == Transport::Udp;
     let (membership, cgroup, processes) = server(&spec.server).map_err(ProbeError::BadSpec)?;
     let (addresses, addresses_left_out) =
         addresses(&spec.addresses).map_err(ProbeError::BadSpec)?;
@@ -214,18 +239,21 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
             cgroup_level: cgroup.level,
             cgroup_subsystem: cgroup.subsystem,
             payload_bytes: spec.payload_bytes.into(),
-            payload_copied: (spec.payload_bytes > 0 && has_function(READ_PAYLOAD)).into(),
+            payload_copied: (reads_payload && has_function(READ_PAYLOAD)).into(),
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: processes.len() as u32,
             tgids: padded(&processes),
             address_count: (addresses.len() / 4) as u32,
             addresses_left_out: addresses_left_out.into(),
             addresses: padded(&addresses),
+            other_count: spec.others.len() as u32,
+            others: padded(&spec.others),
             unused: 0,
+            queues: spec.queues.into(),
         },
         cpus,
         when: spec.stamps,
-        stamps: hooks::stamps(spec.transport, spec.stamps, spec.disturbances),
+        stamps: hooks::stamps(spec),
     })
 }
 
@@ -372,6 +400,12 @@ fn configure(
         match name.as_str() {
             "rings" => map.set_max_entries(checked.cpus as u32)?,
             "slots" => map.set_max_entries(checked.cpus as u32 * checked.config.slots)?,
+            "waiting_datagrams" if checked.config.queues != 0 => {
+                map.set_max_entries(MOST_WAITING)?;
+            }
+            "waiting_segments" if checked.config.queues != 0 => {
+                map.set_max_entries(MOST_SOCKETS)?;
+            }
             "asks" => map.set_max_entries(asks(checked.cpus))?,
             name if name.ends_with(".rodata") => map.set_initial_value(checked.config.bytes())?,
             _ => {}

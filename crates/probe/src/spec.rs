@@ -69,6 +69,9 @@ impl Addresses {
 pub struct ProbeSpec {
     /// The server's end: the devices that receive requests and send responses.
     pub devices: Devices,
+    /// Whether a queue may hold packets back before the driver of one of the devices takes them: any but
+    /// `noqueue`, which veth and loopback have.
+    pub queues: bool,
     /// The transport of its requests.
     pub transport: Transport,
     /// The server's UDP or TCP port.
@@ -77,6 +80,9 @@ pub struct ProbeSpec {
     pub addresses: Addresses,
     /// The server's processes.
     pub server: ServerProcesses,
+    /// Processes of others (at most 64) that share the server's port by sockets of their own (SO_REUSEPORT): what they
+    /// and their children read is no request to the server.
+    pub others: Vec<u32>,
     /// The CPUs whose thread changes, interrupts and idle times are recorded.
     pub server_cpus: Vec<u16>,
     /// The CPUs of a generator that taillab runs. On these only the threads that come onto the CPU

@@ -38,6 +38,8 @@ pub fn survey() -> Result<Survey, ProbeError> {
 fn nobody(transport: Transport) -> ProbeSpec {
     ProbeSpec {
         devices: Devices::all_in(1),
+        queues: false,
+        others: Vec::new(),
         transport,
         server_port: 9,
         addresses: Addresses::All,
@@ -259,7 +261,7 @@ mod tests {
     use crate::hooks;
 
     fn udp() -> Vec<&'static Stamp> {
-        hooks::stamps(Transport::Udp, MiddleStamps::All, Disturbances::ALL)
+        hooks::stamps(&nobody(Transport::Udp))
     }
 
     fn refused(errno: i32) -> Refusal {

@@ -124,6 +124,8 @@ mod tests {
     fn loading_says_what_was_left_out() {
         let spec = ProbeSpec {
             devices: crate::Devices::all_in(1),
+            queues: false,
+            others: Vec::new(),
             transport: crate::Transport::Udp,
             server_port: 1,
             addresses: crate::Addresses::All,

@@ -194,6 +194,7 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
     let LeftOut {
         elsewhere,
         parts,
+        other_processes,
         unasked,
         unasked_ports,
         ..
@@ -201,6 +202,10 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
     let passing = (*elsewhere > 0).then(|| {
         let requests = counted(*elsewhere, "request", "requests");
         format!("{requests} that no socket of the server received")
+    });
+    let others = (*other_processes > 0).then(|| {
+        let requests = counted(*other_processes, "request", "requests");
+        format!("{requests} to other processes that share its port")
     });
     let unasked = (*unasked > 0).then(|| {
         let ports: Vec<String> = unasked_ports.iter().map(u16::to_string).collect();
@@ -222,8 +227,20 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
             counted(*parts, "packet", "packets")
         )
     });
-    let all: Vec<String> = passing.into_iter().chain(unasked).chain(parts).collect();
+    let all: Vec<String> = ([passing, others, unasked, parts].into_iter())
+        .flatten()
+        .collect();
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// The responses that were sent again, where no finding says so.
+pub(crate) fn sent_again(result: &ServerResult) -> Option<String> {
+    let again = result.sent_again.filter(|_| result.explanation.is_none())?;
+    let responses = counted(again.responses, "response", "responses");
+    let (median, longest) = (again.median_ns, again.longest_ns);
+    Some(format!(
+        "{responses}, {median} later at the median, {longest} at most: the sojourn ends before"
+    ))
 }
 
 /// What several workers reached at the peak of as many times what one reaches: `4 workers reach 151,000/s

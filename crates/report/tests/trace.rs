@@ -57,11 +57,12 @@ fn what_is_not_counted_is_said_where_the_counts_are() {
     assert!(!screen.contains("left out") && !page.contains("Left out"));
     let left_out = &mut sample.summary.server.left_out;
     left_out.elsewhere = 12;
+    left_out.other_processes = 1;
     left_out.add_unasked(&[40_000, 40_002]);
     left_out.parts = 1_240;
-    let said = "12 requests that no socket of the server received; 2 connections on which the server sends \
-                unasked (client's ports 40000, 40002); 1,240 packets that only began a request: without --protocol, \
-                what a client sends before it waits is one";
+    let said = "12 requests that no socket of the server received; 1 request to other processes that share its \
+                port; 2 connections on which the server sends unasked (client's ports 40000, 40002); 1,240 \
+                packets that only began a request: without --protocol, what a client sends before it waits is one";
     let (screen, page) = shown(&sample);
     // wherever the lines break
     let words: Vec<&str> = screen.split_whitespace().collect();

@@ -3,7 +3,7 @@
 use taillab_model::MiddleStamps;
 use taillab_model::explanation::{Cause, Finding, FitPoint};
 
-use super::facts::{Facts, WholePercent, inconclusive, list};
+use super::facts::{Facts, WholePercent, conclusive, inconclusive, list};
 use crate::fmt::{Counted, Percentile};
 use crate::predict::PREDICTED_QUANTILES;
 
@@ -24,6 +24,30 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
             "Record again with `--disturbances all`."
         };
         inconclusive(text, advice, Some(Cause::Unexplained))
+    })
+}
+
+/// Responses that were sent again: their clients may have waited for longer than the sojourn says.
+pub(super) fn sent_again(facts: &Facts<'_>) -> Option<Finding> {
+    let again = facts.server.sent_again?;
+    let responses = Counted(again.responses, "response was", "responses were");
+    let later = match again.responses {
+        1 => format!("{} later", again.median_ns),
+        _ => format!(
+            "{} later at the median, {} at most",
+            again.median_ns, again.longest_ns
+        ),
+    };
+    let text = format!(
+        "{responses} sent again, {later}. A client whose first packet was lost waited for that; the sojourn ends \
+         before."
+    );
+    let advice =
+        "Look where packets are lost: `tc -s qdisc show`, `ethtool -S`, `ss -ti` (retrans, dsack).";
+    let key = Some("sent_again".to_owned());
+    Some(Finding {
+        key,
+        ..conclusive(text, Some(advice.to_owned()), None)
     })
 }
 

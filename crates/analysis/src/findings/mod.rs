@@ -30,6 +30,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));
     findings.extend(spells::single_events(facts));
+    findings.extend(doubts::sent_again(facts));
     findings.extend(doubts::unexplained(facts));
     findings.extend(doubts::unobserved(facts));
     findings.extend(shape::overtaking(facts));

@@ -5,8 +5,8 @@ use taillab_model::explanation::{
     TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
-    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
-    TakenBy, Withdrawn, WorkersSource,
+    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ResentResponses,
+    ServiceTimeSource, Stages, TakenBy, Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
 
@@ -98,6 +98,7 @@ struct Case {
     workers: Vec<WorkerShare>,
     inversions: Inversions,
     matching: Matching,
+    sent_again: Option<ResentResponses>,
     disturbances: bool,
 }
 
@@ -121,6 +122,7 @@ impl Default for Case {
             workers: Vec::new(),
             inversions: Inversions::default(),
             matching: Matching::default(),
+            sent_again: None,
             disturbances: true,
         }
     }
@@ -134,6 +136,7 @@ impl Case {
             service_time_source: ServiceTimeSource::default(),
             service_time_lo_ns: None,
             service_time_hi_ns: None,
+            sent_again: self.sent_again,
             busy_periods: None,
             busy_periods_by_cpu: Vec::new(),
             measured: Measured {
@@ -352,6 +355,31 @@ fn a_server_near_its_ideal_is_left_alone() {
           a lower load or more workers would."
         ]
     );
+}
+
+#[test]
+fn responses_that_were_sent_again_are_told_with_how_much_later_that_was() {
+    let told = |responses| {
+        let case = Case {
+            causes: Vec::new(),
+            sent_again: Some(ResentResponses {
+                responses,
+                segments: responses + 1,
+                median_ns: Nanos::from_millis(204),
+                longest_ns: Nanos::from_millis(612),
+            }),
+            ..Case::default()
+        };
+        let finding = case.findings().pop().unwrap();
+        assert_eq!(finding.key.as_deref(), Some("sent_again"));
+        finding.text
+    };
+    assert_eq!(
+        told(12),
+        "12 responses were sent again, 204 ms later at the median, 612 ms at most. A client whose first packet was \
+         lost waited for that; the sojourn ends before."
+    );
+    assert!(told(1).starts_with("1 response was sent again, 204 ms later. A client"));
 }
 
 #[test]

@@ -294,6 +294,7 @@ impl Datagrams {
             threads,
             found,
             blind,
+            others: strangers,
             ..
         } = shared;
         let others = reads_of_others(threads, tid);
@@ -309,9 +310,13 @@ impl Datagrams {
             before: before.map(|(_, slot)| slot),
         };
         let mut doubtful = Vec::new();
+        let mut answered = None;
         match self.answer(&response, held, options, &mut doubtful) {
             Answer::None => match response.continues(held, options) {
-                Some(request) => request.t6 = at,
+                Some(request) => {
+                    request.t6 = at;
+                    answered = response.before;
+                }
                 // threads answer in the order of arrival
                 None if response.answered_up_to.is_none() && begins => found.from_before += 1,
                 None => found.without_request.push(at),
@@ -325,13 +330,23 @@ impl Datagrams {
                     held.decide(slot, Fate::Doubtful);
                 }
             }
-            Answer::One(slot) => match sees_calls {
-                true => response.answers(slot, (thread, &others), held, blind),
-                false => {
-                    let worker = unasked_worker(options.stamps, tid, || thread.serves);
-                    response.answers_unasked(slot, worker, thread, held);
+            Answer::One(slot) if strangers.contains_key(&tid) => {
+                found.other_processes += 1;
+                held.decide(slot, Fate::Part);
+            }
+            Answer::One(slot) => {
+                answered = Some(slot);
+                match sees_calls {
+                    true => response.answers(slot, (thread, &others), held, blind),
+                    false => {
+                        let worker = unasked_worker(options.stamps, tid, || thread.serves);
+                        response.answers_unasked(slot, worker, thread, held);
+                    }
                 }
-            },
+            }
+        }
+        if let Some(slot) = answered {
+            shared.leaves(slot);
         }
     }
 

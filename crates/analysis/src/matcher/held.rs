@@ -44,6 +44,8 @@ pub(super) struct HeldRequest {
     /// The thread that was current at T6.
     pub(super) responder: Tid,
     pub(super) fate: Fate,
+    /// Its response was handed down to a device's queue then, and has not left.
+    pub(super) waits_in_queue: bool,
 }
 
 impl HeldRequest {
@@ -59,6 +61,7 @@ impl HeldRequest {
             worker: 0,
             responder: 0,
             fate: Fate::Open,
+            waits_in_queue: false,
         }
     }
 

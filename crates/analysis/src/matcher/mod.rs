@@ -38,11 +38,15 @@
 //! Streams whose messages are separated by their content (HTTP, memcached, Redis, fixed
 //! lengths): see `framed.rs`.
 //!
+//! **Queues of devices.** Where packets may wait in one, all of this is done when the response is
+//! handed down, and T6 is when the driver took it: see `departures.rs`.
+//!
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
 mod count;
 mod datagrams;
+mod departures;
 mod doubt;
 mod framed;
 mod framer;
@@ -184,11 +188,18 @@ impl Matcher {
                 shared.running(cpu, tid, at);
                 self.datagrams.packet_out(shared, at, tid, key);
             }
+            EventKind::DeviceQueue { key, number, left } => {
+                shared.passed_queue(key, number, left, at);
+            }
             EventKind::SegmentIn { .. }
             | EventKind::SegmentQueued { .. }
             | EventKind::SegmentRead { .. }
             | EventKind::SegmentWritten { .. }
             | EventKind::SegmentOut { .. } => streams.note(shared, event),
+            EventKind::ReadByOther { tid, .. } => {
+                shared.others.insert(tid, ());
+                streams.note(shared, event);
+            }
             EventKind::Switched {
                 prev,
                 next,

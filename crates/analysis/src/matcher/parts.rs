@@ -2,6 +2,8 @@
 
 use taillab_model::{Monotonic, Tid};
 
+use crate::matched::SentAgain;
+
 /// A request's number, in the order in which requests came in.
 pub(super) type Slot = u32;
 
@@ -69,6 +71,10 @@ pub(super) enum Settled {
     },
     /// A turn ended in which the client did not wait, or a response left that answers nothing.
     Overlapped,
+    /// Another process received it, which shares the server's port.
+    OfOther(Slot),
+    /// The response that had left last was sent again.
+    SentAgain(SentAgain),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }

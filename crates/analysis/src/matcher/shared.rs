@@ -3,6 +3,7 @@
 
 use taillab_model::{Event, MiddleStamps, Monotonic, Nanos, RequestKey, Tid};
 
+use super::departures::{Departed, Departures};
 use super::held::{Fate, HeldRequest, HeldRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
@@ -38,6 +39,10 @@ pub(super) struct Shared {
     /// The result so far: everything that is decided.
     pub(super) found: Matched,
     since_given_out: u32,
+    /// Threads of other processes, which share the server's port.
+    pub(super) others: IdMap<()>,
+    /// Responses that may wait in a device's queue.
+    pub(super) departures: Departures,
     /// T2 of a stream was seen.
     saw_queued: bool,
     first: Option<Monotonic>,
@@ -178,6 +183,29 @@ impl Shared {
         unasked_worker(self.options.stamps, tid, serves)
     }
 
+    /// A packet of a response was handed down to a device's queue, or left it.
+    pub(super) fn passed_queue(&mut self, key: RequestKey, number: u32, left: bool, at: Monotonic) {
+        if !left {
+            let idle = self.idle();
+            return self.departures.handed_down(key, number, at, idle);
+        }
+        let held = &mut self.held;
+        let leaves = |slot, handed_down| match held.get_mut(slot) {
+            // unless more of it has been handed down since
+            Some(request) if request.t6 == handed_down => {
+                request.t6 = at;
+                request.waits_in_queue = false;
+            }
+            _ => {}
+        };
+        self.departures.left(key, number, at, leaves);
+    }
+
+    /// The request in `slot` is answered by what left, or was handed down, at its T6.
+    pub(super) fn leaves(&mut self, slot: Slot) {
+        leaves(&mut self.held, &mut self.departures, slot);
+    }
+
     pub(super) fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
         self.opened();
         self.held.open(at, key)
@@ -250,8 +278,25 @@ pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -
     }
 }
 
+/// Puts T6 in the place of the time at which the response in `slot` was handed down, if it has left by now.
+pub(super) fn leaves(held: &mut HeldRequests, departures: &mut Departures, slot: Slot) {
+    if departures.is_empty() {
+        return;
+    }
+    if let Some(request) = held.get_mut(slot) {
+        match departures.of(request.key, request.t6, slot) {
+            Departed::AtOnce => {}
+            Departed::At(left) => request.t6 = left,
+            Departed::NotYet => request.waits_in_queue = true,
+        }
+    }
+}
+
 /// Whether nothing that may still come can change the request.
 fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &HeldRequest) -> bool {
+    if request.waits_in_queue {
+        return false;
+    }
     match request.fate {
         Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,
         Fate::Answered => {
@@ -267,12 +312,14 @@ impl Matched {
     /// Adds a request whose fate is decided, or that is no longer waited for.
     fn add(&mut self, request: &HeldRequest) {
         match request.fate {
-            Fate::Answered | Fate::Finished => {
+            Fate::Answered | Fate::Finished if !request.waits_in_queue => {
                 self.requests.push_stamps(request.stamps());
                 self.keys.push(request.key);
                 self.workers.push(request.worker);
             }
-            Fate::Open | Fate::Doubtful | Fate::Ambiguous | Fate::Unanswered => {
+            Fate::Part => {}
+            // a response that never left the queue answers nothing
+            _ => {
                 self.unmatched.push(Unmatched {
                     key: request.key,
                     t1: request.t1,
@@ -280,7 +327,6 @@ impl Matched {
                     queued: request.t2.is_some(),
                 });
             }
-            Fate::Part => {}
         }
     }
 }

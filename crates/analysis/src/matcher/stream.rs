@@ -10,6 +10,9 @@
 //!
 //! Which request a response answers: see `stream/batch.rs`.
 //!
+//! **Retransmitted responses.** A segment that is sent again moves no T6; the response counts as one that was
+//! sent again, if all of it had left. So does one whose acknowledgement was only late.
+//!
 //! **Retransmitted requests.** A segment inside the known part of the stream is not new, and the
 //! first T1 stays. A segment that fills a hole there is new.
 
@@ -30,6 +33,7 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
+use crate::matched::SentAgain;
 pub(super) use turns::TurnEvidence;
 use turns::Turns;
 pub(super) use unasked::MANY_PAUSES;
@@ -97,6 +101,8 @@ pub(super) struct Connection {
     /// No socket of the server was seen to have a part in it, although it would have been: packets that only
     /// pass through here, or that nobody receives.
     pub(super) untouched: bool,
+    /// Another process has it, which shares the server's port.
+    pub(super) of_others: bool,
     /// Whether the server sends unasked.
     aside: Aside,
     /// It was set aside before the client asked again.
@@ -118,6 +124,10 @@ pub(super) struct Connection {
     segments: VecDeque<RequestSegment>,
     departures: Vec<Departure>,
     pub(super) writes: Writes,
+    /// The segment that left last for the first time.
+    last_sent: Option<Leaving>,
+    /// That response was sent again since.
+    sent_again: Option<SentAgain>,
     /// The thread that read last.
     reader: Option<Tid>,
     /// Everything before `done` was seen or read.
@@ -150,6 +160,13 @@ impl Connection {
                 Framing::OneInTurn,
             )
         }
+    }
+
+    /// Whether a client that opens a connection here only repeats that it opens this one: what it sent with that (TCP
+    /// Fast Open) has not been read.
+    pub(super) fn is_opened_again(&self, start: u16) -> bool {
+        let unread = self.from_its_beginning && self.read == self.done;
+        self.joined.is_none() && unread && self.departures.is_empty() && self.done as u16 == start
     }
 
     /// A connection whose beginning was not seen; it is first seen here.
@@ -239,6 +256,7 @@ impl Connection {
         if self.untouched {
             return self.passes_by(settled);
         }
+        settled.extend(self.sent_again.take().map(Settled::SentAgain));
         if at.is_some_and(|at| self.may_go_on(at, options)) {
             self.is_cut_off(settled);
         }
@@ -253,8 +271,20 @@ impl Connection {
 
     /// No socket of the server received what came in: these are not its requests.
     pub(super) fn passes_by(&mut self, settled: &mut Vec<Settled>) {
+        self.give_up_all(settled, Settled::Elsewhere);
+    }
+
+    /// Another process received what came in: these are not the server's requests.
+    pub(super) fn is_of_others(&mut self, settled: &mut Vec<Settled>) {
+        self.give_up_all(settled, Settled::OfOther);
+        self.departures.clear();
+        self.doubt = None;
+        self.sent_again = None;
+    }
+
+    fn give_up_all(&mut self, settled: &mut Vec<Settled>, as_what: fn(Slot) -> Settled) {
         let requests = self.segments.drain(..).filter_map(|piece| piece.request);
-        settled.extend(requests.map(Settled::Elsewhere));
+        settled.extend(requests.map(as_what));
         self.read = self.next;
         self.done = self.next;
     }
@@ -412,6 +442,26 @@ impl Connection {
             self.forget_read();
         }
         ends
+    }
+
+    /// Notes whether a segment is sent again.
+    pub(super) fn sends(&mut self, segment: Leaving, settled: &mut Vec<Settled>) {
+        if !segment.resent {
+            settled.extend(self.sent_again.take().map(Settled::SentAgain));
+            self.last_sent = Some(segment);
+            return;
+        }
+        // what is sent again in the middle of a response delays its end
+        let Some(whole) = self.last_sent.filter(|last| !last.more) else {
+            return;
+        };
+        let again = self.sent_again.get_or_insert(SentAgain {
+            left: whole.at,
+            last: segment.at,
+            segments: 0,
+        });
+        again.last = segment.at;
+        again.segments += 1;
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller

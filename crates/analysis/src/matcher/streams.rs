@@ -6,7 +6,7 @@ use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 use super::held::Fate;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
-use super::shared::Shared;
+use super::shared::{Shared, leaves};
 use super::stream::{Connection, MANY_PAUSES, TurnEvidence};
 use super::threads::{Read, Sent};
 use crate::bound::Bound;
@@ -97,10 +97,11 @@ impl Streams {
                 let read = thread.stream_read(tid, at, on_core, Some(bytes_mod_1024));
                 self.segment_read(shared, key, read);
             }
+            EventKind::ReadByOther { key, .. } => self.belongs_to_others(shared, key),
             EventKind::SegmentWritten { tid, key } => {
                 shared.running(cpu, tid, at);
                 shared.thread(tid).stream_written(at);
-                if let Some(connection) = self.by_client.get_mut(&key.client()) {
+                if let Some(connection) = self.of_server(key) {
                     connection.seen = Some(at);
                     connection.untouched = false;
                     if !connection.is_aside() {
@@ -140,6 +141,10 @@ impl Streams {
         let framing = shared.options.framing;
         self.stay_within_bounds(shared);
         if bytes == 0 {
+            let known = self.by_client.get(&client);
+            if known.is_some_and(|connection| connection.is_opened_again(key.id)) {
+                return;
+            }
             // a new connection from the same port
             let mut opened = Connection::opened(key.id, framing);
             (opened.seen, opened.port) = (Some(at), key.port);
@@ -160,6 +165,10 @@ impl Streams {
             joined(shared, start, since, answered)
         });
         (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.of_others {
+            shared.found.other_processes += u64::from(push);
+            return;
+        }
         if connection.is_aside() && !connection.asks_again(start, at, framing) {
             return;
         }
@@ -170,10 +179,27 @@ impl Streams {
         }
     }
 
+    /// A process that is not the server's, but shares its port, has read from a connection.
+    fn belongs_to_others(&mut self, shared: &mut Shared, key: RequestKey) {
+        let Some(connection) = self.by_client.get_mut(&key.client()) else {
+            return;
+        };
+        if !std::mem::replace(&mut connection.of_others, true) {
+            connection.is_of_others(&mut self.settled);
+            self.pass_on(shared);
+        }
+    }
+
+    /// The connection that a key names, unless it is that of another process.
+    fn of_server(&mut self, key: RequestKey) -> Option<&mut Connection> {
+        let connection = self.by_client.get_mut(&key.client())?;
+        (!connection.of_others).then_some(connection)
+    }
+
     /// T2: data is queued up to a position.
     fn segment_queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
         shared.saw_queued();
-        if let Some(connection) = self.by_client.get_mut(&key.client()) {
+        if let Some(connection) = self.of_server(key) {
             connection.untouched = false;
             connection.queued(key.id, |slot| {
                 if let Some(request) = shared.held.get_mut(slot) {
@@ -185,6 +211,11 @@ impl Streams {
 
     /// T4: the server has read up to a position.
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
+        let client = key.client();
+        if (self.by_client.get(&client)).is_some_and(|connection| connection.of_others) {
+            // another process has handed it over
+            self.by_client.remove(&client);
+        }
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.seen = Some(read.at);
             connection.untouched = false;
@@ -209,10 +240,11 @@ impl Streams {
         };
         connection.seen = Some(at);
         connection.untouched = false;
-        if connection.is_aside() {
+        if connection.of_others || connection.is_aside() {
             thread.packet_out(at);
             return;
         }
+        connection.sends(segment, &mut self.settled);
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
         let is_own = connection.writes.is_next_by(tid);
@@ -362,6 +394,10 @@ impl Streams {
             joined(shared, start, since, answered)
         });
         (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.of_others {
+            shared.found.other_processes += u64::from(push);
+            return true;
+        }
         if connection.is_aside() && !connection.asks_again(start, at, framing) {
             return true;
         }
@@ -395,7 +431,7 @@ impl Streams {
         };
         connection.seen = Some(segment.at);
         connection.untouched = false;
-        if connection.is_aside() {
+        if connection.of_others || connection.is_aside() {
             shared.thread(segment.tid).packet_out(segment.at);
             return true;
         }
@@ -417,6 +453,9 @@ impl Streams {
         let outcome = (&mut self.settled, &mut begun as _);
         let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
         let aside = connection.sends_unasked();
+        if taken || aside {
+            connection.sends(segment, &mut self.settled);
+        }
         if aside {
             connection.set_aside(true, &mut self.settled);
         }
@@ -486,7 +525,12 @@ impl Streams {
 
     /// Passes on to the requests what the connections have settled.
     fn pass_on(&mut self, shared: &mut Shared) {
-        let (held, found) = (&mut shared.held, &mut shared.found);
+        let Shared {
+            held,
+            found,
+            departures,
+            ..
+        } = shared;
         for settled in self.settled.drain(..) {
             match settled {
                 Settled::Answered(slot, t5, t6) => match held.get_mut(slot) {
@@ -496,6 +540,7 @@ impl Streams {
                         request.t5 = t5.filter(|&t5| t5 >= begun);
                         request.t6 = t6;
                         request.fate = Fate::Finished;
+                        leaves(held, departures, slot);
                     }
                     // events in disorder: it left before the request came
                     Some(_) => {
@@ -518,6 +563,11 @@ impl Streams {
                     found.elsewhere += 1;
                     held.decide(slot, Fate::Part);
                 }
+                Settled::OfOther(slot) => {
+                    found.other_processes += 1;
+                    held.decide(slot, Fate::Part);
+                }
+                Settled::SentAgain(again) => found.sent_again.push(again),
                 Settled::Silent(slot) => {
                     found.silent += 1;
                     if let Some(slot) = slot {

@@ -94,6 +94,8 @@ impl TimelineBuilder {
             }
             // belongs to the generator's CPU
             EventKind::CameOn { .. } => {}
+            // nothing about the server's threads
+            EventKind::DeviceQueue { .. } | EventKind::ReadByOther { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }

@@ -152,4 +152,52 @@ impl Talk {
         self.place = self.place.wrapping_add(bytes.len() as u32);
         at
     }
+
+    /// What the server wrote last leaves once more. Returns when.
+    pub(crate) fn answers_again(&mut self, bytes: &[u8]) -> Monotonic {
+        let left = EventKind::SegmentOut {
+            tid: 0,
+            key: self.key(self.read),
+            more: false,
+            resent: true,
+        };
+        let at = self.emit(0, left);
+        self.content((at, 0), bytes, self.place.wrapping_sub(bytes.len() as u32));
+        at
+    }
+
+    /// As [`Self::answers`], but the response is handed down to a device's queue. Returns when, and as which number
+    /// [`Self::leaves`] is told of it.
+    pub(crate) fn hands_down(&mut self, bytes: &[u8]) -> (Monotonic, u32) {
+        let key = self.key(0);
+        let place = self.events.len();
+        let at = self.answers(bytes);
+        let left = (self.events.iter().rposition(|event| event.at == at)).unwrap_or(place);
+        let first = (self.events[..=left].iter()).rposition(|event| event.at != at);
+        let number = self.now as u32 & (u32::MAX >> 1);
+        let kind = EventKind::DeviceQueue {
+            key,
+            number,
+            left: false,
+        };
+        let queued = Event { at, cpu: 0, kind };
+        self.events
+            .insert(first.map_or(0, |first| first + 1), queued);
+        (at, number)
+    }
+
+    /// Something else happens.
+    pub(crate) fn tells(&mut self, kind: EventKind) {
+        self.emit(0, kind);
+    }
+
+    /// The driver takes what was handed down. Returns when.
+    pub(crate) fn leaves(&mut self, number: u32) -> Monotonic {
+        let kind = EventKind::DeviceQueue {
+            key: self.key(0),
+            number,
+            left: true,
+        };
+        self.emit(0, kind)
+    }
 }

@@ -76,7 +76,11 @@ mod tests {
     fn candidates_without_time_for_a_proof_get_nothing() {
         // six pairs at the level of one, seven each at those of two
         for (pairs, shares) in [(0, 1), (6, 1), (13, 1), (14, 2)] {
-            assert_eq!(Level::full().next(2, pairs), ALL / f64::from(shares), "{pairs}");
+            assert_eq!(
+                Level::full().next(2, pairs),
+                ALL / f64::from(shares),
+                "{pairs}"
+            );
         }
     }
 

@@ -37,6 +37,8 @@ impl Watch {
         let spec = ProbeSpec {
             // no network namespace has this inode
             devices: Devices::all_in(1),
+            queues: false,
+            others: Vec::new(),
             transport: Transport::Udp,
             server_port: NO_PORT,
             addresses: Addresses::All,

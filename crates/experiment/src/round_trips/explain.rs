@@ -114,6 +114,8 @@ impl Measurement<'_> {
                 netns_inode: device.netns_inode,
                 ifindexes: vec![device.ifindex],
             },
+            queues: false,
+            others: Vec::new(),
             transport: match proto {
                 Proto::Udp => Transport::Udp,
                 _ => Transport::Tcp,

@@ -109,6 +109,9 @@ impl Rig {
                 netns_inode: device.netns_inode,
                 ifindexes: vec![device.ifindex],
             },
+            // veth and loopback have none
+            queues: false,
+            others: Vec::new(),
             transport: experiment.server.transport,
             server_port: experiment.server.port,
             addresses: Addresses::All,

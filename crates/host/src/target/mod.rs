@@ -30,6 +30,7 @@ pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::WantedServer;
 use self::listeners::apart;
+use self::processes::own_and_others;
 pub use self::processes::{ensure_one_server, whole_server};
 pub use self::sockets::Endpoint;
 use self::sockets::{
@@ -78,6 +79,8 @@ pub struct Server {
     pub taken_addresses: Vec<IpAddr>,
     /// All processes that serve there, in ascending order.
     pub processes: Vec<u32>,
+    /// Processes of others that share its port by sockets of their own (SO_REUSEPORT), in ascending order.
+    pub others: Vec<u32>,
     /// The CPUs on which any of their threads may run.
     pub cpus: CpuSet,
     /// The control group, if that is how it was named.
@@ -274,8 +277,8 @@ impl Target {
         }
     }
 
-    /// The whole server behind one of its ports: also those processes that share the
-    /// port and an address with the ones asked for (SO_REUSEPORT, or sockets inherited from a parent).
+    /// The whole server behind one of its ports: also those processes that have the sockets of the ones asked for, or
+    /// come from the same process. Others that share the port by sockets of their own (SO_REUSEPORT) are named apart.
     ///
     /// # Errors
     /// [`TargetError::NoProcess`] when it has ended.
@@ -288,9 +291,10 @@ impl Target {
         let taken: BTreeSet<IpAddr> = others.iter().map(|socket| socket.address).collect();
         let inodes: BTreeSet<u64> = own.iter().map(|socket| socket.inode).collect();
         let mut processes: BTreeSet<u32> = self.processes.iter().copied().collect();
-        let sharers = holders(roots, &inodes).into_iter();
         // another namespace may have a socket with the port, but not with the inode
-        processes.extend(serving(sharers.collect()));
+        let sharers = serving(holders(roots, &inodes));
+        let (own, others) = own_and_others(roots, &self.processes, &sharers);
+        processes.extend(own);
         let processes: Vec<u32> = processes
             .into_iter()
             .filter(|&pid| !threads(roots, pid).is_empty())
@@ -307,6 +311,7 @@ impl Target {
                 && has_connected(roots, self.pid, endpoint.port),
             endpoint,
             taken_addresses: taken.into_iter().collect(),
+            others,
             cpus: cpus_of(roots, &processes),
             processes,
             cgroup: self.cgroup.clone(),

@@ -67,6 +67,26 @@ pub fn ensure_one_server(roots: &Roots, pid: u32, processes: &[u32]) -> Result<(
     })
 }
 
+/// Of the processes that share a port, those of the server that is `asked` for, and those of others, with all that
+/// comes from them. The server's are those that come from the same process as the ones asked for.
+pub(super) fn own_and_others(
+    roots: &Roots,
+    asked: &[u32],
+    sharers: &[u32],
+) -> (Vec<u32>, Vec<u32>) {
+    let is_own = |head: u32| {
+        let comes_from_it = |pid: &u32| *pid == head || above(roots, *pid).any(|pid| pid == head);
+        asked.iter().any(comes_from_it)
+    };
+    let heads = heads(roots, sharers);
+    let (_, strangers): (Vec<u32>, Vec<u32>) = heads.into_iter().partition(|head| is_own(*head));
+    let families = strangers.iter().flat_map(|head| family(roots, *head));
+    let others: BTreeSet<u32> = families.filter(|pid| !asked.contains(pid)).collect();
+    let own = sharers.iter().copied();
+    let own = own.filter(|pid| !others.contains(pid)).collect();
+    (own, others.into_iter().collect())
+}
+
 /// Those of the `holders` of a socket from which the others come. One that only passes it on to another program, as
 /// a supervisor does, is none of the server.
 fn heads(roots: &Roots, holders: &[u32]) -> Vec<u32> {

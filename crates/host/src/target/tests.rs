@@ -375,6 +375,29 @@ fn processes_that_share_a_port_by_sockets_of_their_own_are_one_server_if_they_ru
 }
 
 #[test]
+fn a_process_that_has_the_port_by_a_socket_of_its_own_is_another_server_unless_the_port_is_asked_for()
+ {
+    let machine = Machine::new();
+    machine.process(7, 1, "echo", "0", &[1]);
+    machine.process(8, 7, "helper", "0", &[]);
+    machine.process(20, 1, "echo", "1", &[2]);
+    machine.process(21, 20, "echo", "1", &[2]);
+    machine.sockets(&[7, 8, 20, 21], &[(80, 1), (80, 2)], &[]);
+    let server_of = |target: Target| {
+        let endpoint = target.endpoint(None, None).unwrap();
+        let server = target.server(&machine.roots, endpoint).unwrap();
+        (server.processes, server.others)
+    };
+    let by_pid = |pid| server_of(Target::of_process(&machine.roots, pid).unwrap());
+    assert_eq!(by_pid(7), (vec![7, 8], vec![20, 21]));
+    assert_eq!(by_pid(20), (vec![20, 21], vec![7, 8]));
+    // a worker means its server
+    assert_eq!(by_pid(21), (vec![20, 21], vec![7, 8]));
+    let all = server_of(Target::of_port(&machine.roots, 80, None).unwrap());
+    assert_eq!(all, (vec![7, 20, 21], vec![]));
+}
+
+#[test]
 fn a_supervisor_that_passes_a_socket_on_is_none_of_the_server() {
     let machine = Machine::new();
     machine.process(5, 1, "supervisord", "0", &[1]);

@@ -43,13 +43,15 @@ pub(super) mod kind {
     pub(crate) const STORAGE_WAITED: u8 = 28;
     pub(crate) const SLICE: u8 = 29;
     pub(crate) const CAME_ON: u8 = 30;
-    pub(crate) const LAST: u8 = CAME_ON;
+    pub(crate) const DEVICE_QUEUE: u8 = 31;
+    pub(crate) const LAST: u8 = DEVICE_QUEUE;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
 const TID_BITS: u32 = 22;
 const TID_MASK: u32 = (1 << TID_BITS) - 1;
-/// The top bit of the first value: `push` of a `SegmentIn`, `resent` of a `SegmentOut`.
+/// The top bit of the first value: `push` of a `SegmentIn`, `resent` of a `SegmentOut`, `left` of a
+/// `DeviceQueue`; of a `WriteCalled`, it makes a `ReadByOther`.
 const TOP: u32 = 1 << 31;
 /// The bit below it: `more` of a `SegmentOut`.
 const SECOND: u32 = 1 << 30;
@@ -79,6 +81,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 2 | `Enqueued` | | packet | 0 |
 /// | 3 | `ReadReturned` | | thread | returned |
 /// | 4 | `WriteCalled` | | thread | 0 |
+/// | 4 | `ReadByOther` | address | 1 << 31 \| thread | port << 16 |
 /// | 5 | `PacketOut` | address | thread | port << 16 \| request id |
 /// | 6 | `Switched`, `prev` slept | known 1, uninterruptible 2, stopped 4 | call << 22 \| prev | next |
 /// | 7 | `Switched`, `prev` preempted | | prev | next |
@@ -102,6 +105,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 28 | `StorageWaited` | | call << 22 \| thread | waited |
 /// | 29 | `Slice` | begins | 0 | 0 |
 /// | 30 | `CameOn` | | thread | 0 |
+/// | 31 | `DeviceQueue` | address | left << 31 \| number | port << 16 \| request id, or 0 |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,6 +174,10 @@ impl PackedEvent {
                 tid: a,
                 returned: b,
             },
+            kind::WRITE_CALLED if a & TOP != 0 => EventKind::ReadByOther {
+                tid: a & TID_MASK,
+                key,
+            },
             kind::WRITE_CALLED => EventKind::WriteCalled { tid: a },
             kind::PACKET_OUT => EventKind::PacketOut { tid: a, key },
             kind::SEGMENT_IN => EventKind::SegmentIn {
@@ -189,6 +197,11 @@ impl PackedEvent {
                 key,
                 more: a & SECOND != 0,
                 resent: a & TOP != 0,
+            },
+            kind::DEVICE_QUEUE => EventKind::DeviceQueue {
+                key,
+                number: a & !TOP,
+                left: a & TOP != 0,
             },
             kind::PAYLOAD => EventKind::Payload {
                 bytes: self.values.to_le_bytes(),
@@ -339,7 +352,10 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
         EventKind::Slice { begins } => (kind::SLICE, begins.into(), 0, 0),
         EventKind::CameOn { tid } => (kind::CAME_ON, 0, tid, 0),
         EventKind::ReadReturned { tid, returned } => (kind::READ_RETURNED, 0, tid, returned),
-        EventKind::WriteCalled { tid } => (kind::WRITE_CALLED, 0, tid, 0),
+        EventKind::WriteCalled { tid } => (kind::WRITE_CALLED, 0, tid & !TOP, 0),
+        EventKind::ReadByOther { tid, key } => {
+            of_key(kind::WRITE_CALLED, TOP | tid & TID_MASK, key)
+        }
         EventKind::PacketOut { tid, key } => of_key(kind::PACKET_OUT, tid, key),
         EventKind::Switched {
             prev,
@@ -369,6 +385,11 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
             let a = u32::from(resent) << 31 | u32::from(more) << 30 | tid & TID_MASK;
             of_key(kind::SEGMENT_OUT, a, key)
         }
+        EventKind::DeviceQueue { key, number, left } => of_key(
+            kind::DEVICE_QUEUE,
+            u32::from(left) << 31 | number & !TOP,
+            key,
+        ),
         EventKind::Woken { tid, by } => (kind::WOKEN, 0, tid, by),
         EventKind::Migrated { tid, to } => (kind::MIGRATED, 0, tid, to.into()),
         EventKind::Interrupt { interrupt, lasted } => (

@@ -119,7 +119,8 @@ fn kinds() -> impl Strategy<Value = EventKind> {
         any::<bool>().prop_map(|begins| EventKind::Slice { begins }),
         any::<u32>().prop_map(|tid| EventKind::CameOn { tid }),
         any::<(u32, u32)>().prop_map(|(tid, returned)| EventKind::ReadReturned { tid, returned }),
-        any::<u32>().prop_map(|tid| EventKind::WriteCalled { tid }),
+        (0_u32..1 << 31).prop_map(|tid| EventKind::WriteCalled { tid }),
+        (0_u32..1 << 22, key()).prop_map(|(tid, key)| EventKind::ReadByOther { tid, key }),
         (any::<u32>(), key()).prop_map(|(tid, key)| EventKind::SegmentWritten { tid, key }),
         (any::<u32>(), key()).prop_map(|(tid, key)| EventKind::PacketOut { tid, key }),
         (0_u32..1 << 22, any::<u32>(), sleeps()).prop_map(|(prev, next, (preempted, asleep))| {
@@ -134,6 +135,8 @@ fn kinds() -> impl Strategy<Value = EventKind> {
         (key(), 0_u32..1 << 31, any::<bool>())
             .prop_map(|(key, bytes, push)| EventKind::SegmentIn { key, bytes, push }),
         key().prop_map(|key| EventKind::SegmentQueued { key }),
+        (key(), 0_u32..1 << 31, any::<bool>())
+            .prop_map(|(key, number, left)| EventKind::DeviceQueue { key, number, left }),
         (0_u32..1 << 22, key(), 0_u16..1024).prop_map(|(tid, key, bytes_mod_1024)| {
             EventKind::SegmentRead {
                 tid,

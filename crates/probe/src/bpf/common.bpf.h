@@ -43,6 +43,7 @@ enum kind {
 	STORAGE_WAITED = 28,
 	SLICE = 29,
 	CAME_ON = 30,
+	DEVICE_QUEUE = 31,
 };
 
 #define MAX_CPUS 1024
@@ -85,7 +86,10 @@ struct config {
 	u32 address_count; /* 0: every address of the namespace */
 	u32 addresses_left_out; /* whether they are those of other servers */
 	u32 addresses[4 * MAX_ADDRESSES]; /* in network order, IPv4 mapped into IPv6 */
+	u32 other_count; /* processes of others that share the server's port */
+	u32 others[MAX_TGIDS];
 	u32 unused; /* to a multiple of 8 bytes */
+	u32 queues; /* whether a queue may hold responses back before their driver takes them */
 };
 
 #define MAX_SUBSYSTEMS 12
@@ -292,6 +296,20 @@ static __always_inline bool in_server(const struct task_struct *task)
 	/* the verifier knows the count, and drops the comparisons beyond it */
 	for (i = 0; i < MAX_TGIDS && i < config.tgid_count; i++)
 		if (tgid == config.tgids[i])
+			return true;
+	return false;
+}
+
+/*
+ * Whether the thread is of another server that shares the port: of one of its processes, or of a
+ * child that has been started since.
+ */
+static __always_inline bool in_others(const struct task_struct *task)
+{
+	u32 i, tgid = task->tgid, parent = task->real_parent->tgid;
+
+	for (i = 0; i < MAX_TGIDS && i < config.other_count; i++)
+		if (tgid == config.others[i] || parent == config.others[i])
 			return true;
 	return false;
 }

@@ -130,48 +130,65 @@ struct headers {
 	u8 address; /* the client's, as a hash */
 };
 
+/* extension headers that are read, one behind the other */
+#define MOST_EXTENSIONS 4
+
 /*
- * The offset of the transport's header, behind the header of IPv6 and at most one extension
- * header. Negative: another protocol, or a later fragment; 0: unknown.
+ * The offset of the transport's header, behind the header of IPv6 and its extension headers.
+ * Negative: another protocol, or a later fragment; 0: unknown.
  */
 static __always_inline int behind_ipv6(const unsigned char *ip, u32 linear, u8 transport)
 {
+	u32 behind = IPV6_BYTES;
 	u8 next = u16_at(ip + 6);
 	u16 word;
+	int i;
 
 	if (next == transport)
-		return IPV6_BYTES;
-	if (next != NEXT_HOP_BY_HOP && next != NEXT_ROUTING && next != NEXT_FRAGMENT &&
-	    next != NEXT_DESTINATION)
-		return -1;
-	if (linear < IPV6_BYTES + 8)
-		return 0;
-	word = u16_at(ip + IPV6_BYTES);
-	if (next == NEXT_FRAGMENT) {
-		if (u16_at(ip + IPV6_BYTES + 2) & bpf_htons(IPV6_OFFSET))
+		return behind;
+	for (i = 0; i < MOST_EXTENSIONS; i++) {
+		if (next != NEXT_HOP_BY_HOP && next != NEXT_ROUTING && next != NEXT_FRAGMENT &&
+		    next != NEXT_DESTINATION)
 			return -1;
-		word &= 0xff;
+		if (linear < behind + 8)
+			return 0;
+		word = u16_at(ip + behind);
+		if (next == NEXT_FRAGMENT) {
+			if (u16_at(ip + behind + 2) & bpf_htons(IPV6_OFFSET))
+				return -1;
+			word &= 0xff;
+		}
+		next = word;
+		behind += 8 + (word >> 8) * 8;
+		if (next == transport)
+			return behind;
 	}
-	next = word;
-	if (next == transport)
-		return IPV6_BYTES + 8 + (word >> 8) * 8;
-	return next == NEXT_HOP_BY_HOP || next == NEXT_ROUTING || next == NEXT_FRAGMENT ||
-			       next == NEXT_DESTINATION ?
-		       0 :
-		       -1;
+	return 0;
+}
+
+#define ETH_P_8021Q 0x8100
+#define ETH_P_8021AD 0x88a8
+#define VLAN_BYTES 4
+
+static __always_inline bool is_vlan(__be16 protocol)
+{
+	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
 }
 
 /* where a packet's IP header is, how much of it may be read, and how long it is from there */
 struct place {
 	const unsigned char *ip;
+	u32 before; /* bytes of the packet before that */
+	__be16 protocol;
 	u32 linear;
 	u32 whole;
 };
 
 /* Reads a packet's headers. A fragment other than the first has no ports. */
-static __always_inline enum verdict read_headers(struct place place, __be16 protocol, u8 transport,
-						 bool incoming, struct headers *headers)
+static __always_inline enum verdict read_headers(struct place place, u8 transport, bool incoming,
+						 struct headers *headers)
 {
+	__be16 protocol = place.protocol;
 	const unsigned char *client, *own, *ip = place.ip;
 	u32 linear = place.linear;
 	u32 header, total, word;
@@ -179,6 +196,10 @@ static __always_inline enum verdict read_headers(struct place place, __be16 prot
 	u16 ours;
 
 	/* several fields in one read, because each read is checked */
+	if (is_vlan(protocol))
+		return UNREADABLE;
+	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
+		return OTHER;
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		if (linear < IP_BYTES)
 			return UNREADABLE;
@@ -230,24 +251,41 @@ static __always_inline enum verdict read_headers(struct place place, __be16 prot
 	return OURS;
 }
 
-static __always_inline bool is_ip(__be16 protocol)
+static __always_inline bool may_be_ip(__be16 protocol)
 {
-	return protocol == bpf_htons(ETH_P_IP) || protocol == bpf_htons(ETH_P_IPV6);
+	return protocol == bpf_htons(ETH_P_IP) || protocol == bpf_htons(ETH_P_IPV6) ||
+	       is_vlan(protocol);
+}
+
+/* Passes a VLAN's tag, which is in the packet where no hardware has taken it out. */
+static __always_inline struct place behind_tag(struct place place)
+{
+	if (!is_vlan(place.protocol) || place.linear < VLAN_BYTES)
+		return place;
+	place.protocol = u16_at(place.ip + 2);
+	place.ip += VLAN_BYTES;
+	place.before = VLAN_BYTES;
+	place.linear -= VLAN_BYTES;
+	place.whole -= VLAN_BYTES;
+	return place;
 }
 
 /* on the way in, skb->data is behind the link-layer header */
 static __always_inline struct place place_in(const struct sk_buff *skb)
 {
-	struct place place = { skb->data, skb->len - skb->data_len, skb->len };
+	struct place place = { .ip = skb->data,
+			       .protocol = skb->protocol,
+			       .linear = skb->len - skb->data_len,
+			       .whole = skb->len };
 
-	return place;
+	return behind_tag(place);
 }
 
 /* GRO of drivers that give pages keeps the bytes outside the skb, without the link-layer header */
 static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 {
 	const void *cb = skb->cb;
-	struct place place = {};
+	struct place place = { .protocol = skb->protocol };
 
 	if (skb->len != skb->data_len)
 		return place_in(skb);
@@ -256,7 +294,7 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 	bpf_probe_read_kernel(&place.linear, sizeof(place.linear),
 			      cb + bpf_core_field_offset(struct napi_gro_cb, frag0_len));
 	place.whole = skb->len;
-	return place;
+	return behind_tag(place);
 }
 
 /*
@@ -267,7 +305,7 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 	SEC("tp_btf/" #hook)                                                               \
 	int BPF_PROG(name, struct sk_buff *skb)                                            \
 	{                                                                                  \
-		if (!is_ip(skb->protocol) || !at_server(skb->dev))                         \
+		if (!may_be_ip(skb->protocol) || !at_server(skb->dev))                     \
 			return 0;                                                          \
 		return handle(skb, place(skb));                                            \
 	}
@@ -284,9 +322,86 @@ static __always_inline struct place place_out(const struct sk_buff *skb)
 {
 	const unsigned char *ip = skb->head + skb->network_header;
 	u32 whole = skb->len - (u32)(ip - skb->data);
-	struct place place = { ip, whole - skb->data_len, whole };
+	struct place place = { .ip = ip,
+			       .protocol = skb->protocol,
+			       .linear = whole - skb->data_len,
+			       .whole = whole };
 
+	/* the kernel has put a VLAN's tag before the header that it knows */
+	if (is_vlan(place.protocol))
+		place.protocol = bpf_htons((u16_at(ip) & 0xf0) == 0x60 ? ETH_P_IPV6 : ETH_P_IP);
 	return place;
 }
+
+/* the first value of DEVICE_QUEUE, as in taillab_model::PackedEvent: the driver took what was handed down before */
+#define LEFT (1U << 31)
+
+/* Names a packet among those of its client that are on their way: a time in nanoseconds. */
+static __always_inline u32 number_at(u64 now)
+{
+	return now & ~LEFT;
+}
+
+#define TCQ_F_MQROOT 8
+
+/*
+ * Whether packets can wait before the driver of this device takes them: its discipline queues them, or has one that
+ * does for each queue of the device (mq). Others in the namespace may, while this one does not.
+ */
+static __always_inline bool holds_back(const struct net_device *dev)
+{
+	const struct Qdisc *qdisc = dev->qdisc;
+
+	return qdisc && (qdisc->enqueue || qdisc->flags & TCQ_F_MQROOT);
+}
+
+/*
+ * What was handed down to a device's queue and may wait there: by packet for datagrams, by socket for streams, since
+ * the queue may cut a segment into several packets.
+ */
+#define MOST_WAITING 16384
+#define MOST_SOCKETS 4096
+#define MOST_OF_SOCKET 24
+
+struct waiting_datagram {
+	u32 key;
+	u32 number;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__type(key, u64);
+	__type(value, struct waiting_datagram);
+	__uint(max_entries, 1); /* MOST_WAITING, where there are queues: set before loading */
+} waiting_datagrams SEC(".maps");
+
+struct waiting_segment {
+	u32 seq;
+	u32 end;
+	u32 number;
+};
+
+struct waiting_segments {
+	u32 next; /* the place of the oldest */
+	struct waiting_segment of[MOST_OF_SOCKET];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__type(key, u64);
+	__type(value, struct waiting_segments);
+	__uint(max_entries, 1); /* MOST_SOCKETS, where there are queues: set before loading */
+} waiting_segments SEC(".maps");
+
+/* of what is cut into several packets later, or was joined from several: the bytes of payload in each; else 0 */
+static __always_inline u16 bytes_of_each(const struct sk_buff *skb)
+{
+	return u16_at(skb->head + skb->end +
+		      bpf_core_field_offset(struct skb_shared_info, gso_size));
+}
+
+/* Reads a packet's bytes, wherever they are; for tracing programs since Linux 6.11. */
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynptr *ptr) __ksym
+	__weak;
 
 #endif

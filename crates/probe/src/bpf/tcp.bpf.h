@@ -26,15 +26,15 @@ struct segment {
 	const unsigned char *transport;
 };
 
-static __always_inline enum verdict read_segment(struct place place, const struct sk_buff *skb,
-						 bool incoming, struct segment *segment)
+static __always_inline enum verdict read_segment(struct place place, bool incoming,
+						 struct segment *segment)
 {
 	struct headers headers = {};
 	enum verdict verdict;
 	u16 offset_flags;
 	u32 own;
 
-	verdict = read_headers(place, skb->protocol, IPPROTO_TCP, incoming, &headers);
+	verdict = read_headers(place, IPPROTO_TCP, incoming, &headers);
 	if (verdict != OURS)
 		return verdict;
 	if (headers.linear < TCP_BYTES)
@@ -70,9 +70,22 @@ static __always_inline u32 stream_key(u16 client_port, u32 sequence)
 		number_;                                                                   \
 	})
 
-/* Reads a packet's bytes, wherever they are; for tracing programs since Linux 6.11. */
-extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynptr *ptr) __ksym
-	__weak;
+#define RCV_SHUTDOWN 1
+
+/*
+ * How far the client's stream has come in, or been read, without the place that its end (FIN) takes behind it.
+ */
+static __always_inline u32 queued_upto(const struct sock *sk)
+{
+	return TCP_NUMBER(sk, rcv_nxt) - !!(sk->sk_shutdown & RCV_SHUTDOWN);
+}
+
+static __always_inline u32 read_upto(const struct sock *sk)
+{
+	u32 read = TCP_NUMBER(sk, copied_seq);
+
+	return sk->sk_shutdown & RCV_SHUTDOWN && read == TCP_NUMBER(sk, rcv_nxt) ? read - 1 : read;
+}
 
 /*
  * Records a segment's payload, right after its own event and on the same CPU: first its length and
@@ -123,21 +136,18 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 	enum verdict verdict;
 	struct ring *ring;
 	u32 cpu, end;
+	bool opens;
 	u64 now;
 
-	verdict = read_segment(place, skb, true, &segment);
+	verdict = read_segment(place, true, &segment);
 	if (verdict == OTHER)
 		return 0;
-	if (verdict == OURS) {
-		end = segment.seq + segment.bytes;
-		if (segment.flags & FLAG_SYN) {
-			/* the stream begins behind it */
-			end = segment.seq + 1;
-			segment.bytes = 0;
-		} else if (!segment.bytes) {
-			return 0;
-		}
-	}
+	opens = verdict == OURS && segment.flags & FLAG_SYN;
+	/* the stream begins behind it */
+	segment.seq += opens;
+	end = segment.seq + segment.bytes;
+	if (verdict == OURS && !opens && !segment.bytes)
+		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
@@ -147,12 +157,18 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
+	if (opens)
+		emit(cpu, ring, now, SEGMENT_IN, segment.address, 0,
+		     stream_key(segment.client_port, segment.seq));
+	/* it may bring the first request with it (TCP Fast Open), without a push */
+	if (!segment.bytes)
+		return 0;
 	emit(cpu, ring, now, SEGMENT_IN, segment.address,
-	     segment.bytes | (segment.flags & FLAG_PSH ? PUSHED : 0),
+	     segment.bytes | (opens || segment.flags & FLAG_PSH ? PUSHED : 0),
 	     stream_key(segment.client_port, end));
-	if (config.payload_bytes && segment.bytes)
+	if (config.payload_bytes)
 		emit_payload(cpu, ring, now, skb,
-			     (u32)(segment.transport - place.ip) + segment.headers, &segment, 0);
+			     place.before + (u32)(segment.transport - place.ip) + segment.headers, &segment, 0);
 	return 0;
 }
 
@@ -171,7 +187,7 @@ static __always_inline void emit_segment_queued(struct ring *ring, const struct 
 
 	if (client)
 		emit(bpf_get_smp_processor_id(), ring, bpf_ktime_get_ns(), SEGMENT_QUEUED,
-		     client_hash(sk), 0, stream_key(client, TCP_NUMBER(sk, rcv_nxt)));
+		     client_hash(sk), 0, stream_key(client, queued_upto(sk)));
 }
 
 /*
@@ -243,12 +259,47 @@ static __always_inline int emit_segment_read(const struct sock *sk, int ret, int
 
 	if (ret <= 0 || flags & MSG_PEEK)
 		return 0;
+	if (config.other_count && in_others(bpf_get_current_task_btf()))
+		return 0;
 	client = client_of(sk);
 	if (client)
 		emit_now(SEGMENT_READ, client_hash(sk),
 			 (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
-			 stream_key(client, TCP_NUMBER(sk, copied_seq)));
+			 stream_key(client, read_upto(sk)));
 	return 0;
+}
+
+/*
+ * Another process that shares the port has read from a socket: its requests are not the server's. As
+ * taillab_model::PackedEvent has it, the top bit tells this from a write.
+ */
+#define READ_BY_OTHER (1U << 31)
+
+static __always_inline int emit_read_by_other(const struct sock *sk, int ret)
+{
+	u16 client;
+
+	if (ret <= 0 || !in_others(bpf_get_current_task_btf()))
+		return 0;
+	client = client_of(sk);
+	if (client)
+		emit_now(WRITE_CALLED, client_hash(sk),
+			 READ_BY_OTHER | (u32)bpf_get_current_pid_tgid(), stream_key(client, 0));
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(read_by_other, struct sock *sk, int ret, int flags)
+{
+	return emit_read_by_other(sk, ret);
+}
+
+SEC("fexit/tcp_recvmsg")
+int BPF_PROG(read_from_tcp_by_other, struct sock *sk, void *msg, u64 len, int flags)
+{
+	u64 ret = 0;
+
+	return bpf_get_func_ret(ctx, &ret) ? 0 : emit_read_by_other(sk, (int)ret);
 }
 
 /* T4: a socket of the server has given data */
@@ -295,6 +346,8 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 
 	if (!client)
 		return 0;
+	if (config.other_count && in_others(bpf_get_current_task_btf()))
+		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
@@ -308,7 +361,7 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 		return 0;
 	ring->write = write;
 	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_WRITTEN, client_hash(sk),
-	     (u32)bpf_get_current_pid_tgid(), stream_key(client, TCP_NUMBER(sk, copied_seq)));
+	     (u32)bpf_get_current_pid_tgid(), stream_key(client, read_upto(sk)));
 	return 0;
 }
 
@@ -348,13 +401,42 @@ int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 }
 
 /*
- * T6: the driver takes a segment of a response. Its socket says how far the server has
- * read by now; no acknowledgement of the client can change that meanwhile. It is never
- * beyond the acknowledgement number in the segment, and it separates requests that were
- * received but not yet read.
+ * Notes that a segment was handed down to a device's queue; returns whether it is a new one. What is sent again before
+ * it was seen to leave was dropped there: it leaves now, under its old number.
  */
-SEC("tp_btf/net_dev_start_xmit")
-int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
+static __always_inline bool note_waiting(const struct sock *sk, const struct segment *segment,
+					 u32 number)
+{
+	struct waiting_segment here = { segment->seq, segment->seq + segment->bytes, number };
+	u64 id = socket_id(sk);
+	struct waiting_segments *waiting = bpf_map_lookup_elem(&waiting_segments, &id);
+	u32 i;
+
+	if (!waiting) {
+		struct waiting_segments none = {};
+
+		bpf_map_update_elem(&waiting_segments, &id, &none, BPF_ANY);
+		waiting = bpf_map_lookup_elem(&waiting_segments, &id);
+		if (!waiting)
+			return false;
+	}
+	for (i = 0; i < MOST_OF_SOCKET; i++)
+		if (waiting->of[i].end == here.end && waiting->of[i].seq == here.seq)
+			return false;
+	/* its socket is locked */
+	waiting->of[waiting->next++ % MOST_OF_SOCKET] = here;
+	return true;
+}
+
+/*
+ * A segment of a response leaves. Its socket says how far the server has read by now; no
+ * acknowledgement of the client can change that meanwhile. It is never beyond the acknowledgement
+ * number in the segment, and it separates requests that were received but not yet read.
+ *
+ * That TCP has sent up to snd_nxt does not show that a segment before it was sent before: it may have
+ * waited for its neighbour's address. But then TCP has not sent anything again.
+ */
+static __always_inline int stream_out(struct sk_buff *skb, const struct net_device *dev)
 {
 	struct segment segment = {};
 	enum verdict verdict;
@@ -364,12 +446,12 @@ int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
 	u32 cpu, a;
 	u64 now;
 
-	if (!is_ip(skb->protocol) || !at_server(dev))
+	if (!may_be_ip(skb->protocol) || !at_server(dev))
 		return 0;
 	/* the clock first: the sojourn ends before this program's work */
 	now = bpf_ktime_get_ns();
 	place = place_out(skb);
-	verdict = read_segment(place, skb, false, &segment);
+	verdict = read_segment(place, false, &segment);
 	if (verdict == OTHER || (verdict == OURS && !segment.bytes))
 		return 0;
 	cpu = bpf_get_smp_processor_id();
@@ -382,19 +464,76 @@ int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
 		__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
+	if (config.queues && holds_back(dev) && note_waiting(sk, &segment, number_at(now)))
+		emit(cpu, ring, now, DEVICE_QUEUE, segment.address, number_at(now),
+		     stream_key(segment.client_port, 0));
 	a = (u32)bpf_get_current_pid_tgid();
 	if (segment.seq + segment.bytes != TCP_NUMBER(sk, write_seq))
 		a |= MORE;
-	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0)
+	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0 && TCP_NUMBER(sk, total_retrans))
 		a |= RESENT;
 	emit(cpu, ring, now, SEGMENT_OUT, segment.address, a,
-	     stream_key(segment.client_port, TCP_NUMBER(sk, copied_seq)));
+	     stream_key(segment.client_port, read_upto(sk)));
 	if (config.payload_bytes) {
 		/* counted from the stream's beginning, so that a lost first packet shows */
 		segment.seq -= TCP_NUMBER(sk, snd_una) - TCP_NUMBER(sk, bytes_acked);
 		emit_payload(cpu, ring, now, skb,
 			     (u32)(segment.transport - skb->data) + segment.headers, &segment,
 			     RESPONSE);
+	}
+	return 0;
+}
+
+/* T6 where nothing holds packets back: the driver takes a segment of a response */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
+{
+	return stream_out(skb, dev);
+}
+
+/*
+ * Where a queue may hold it back: TCP hands it down. By the time when the driver takes it, the server may
+ * have read on and written more.
+ */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(segment_handed_down, struct sk_buff *skb)
+{
+	return stream_out(skb, skb->dev);
+}
+
+/* T6 then: the driver takes the end of what was handed down. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
+{
+	struct waiting_segments *waiting;
+	struct segment segment = {};
+	struct ring *ring;
+	u32 i, cpu, end;
+	u64 now, id;
+
+	if (!may_be_ip(skb->protocol) || !holds_back(dev) || !at_server(dev))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (read_segment(place_out(skb), false, &segment) != OURS || !segment.bytes || !skb->sk)
+		return 0;
+	id = socket_id(skb->sk);
+	waiting = bpf_map_lookup_elem(&waiting_segments, &id);
+	if (!waiting)
+		return 0;
+	end = segment.seq + segment.bytes;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	for (i = 0; i < MOST_OF_SOCKET; i++) {
+		struct waiting_segment *one = &waiting->of[i];
+
+		if (one->end != end || end - segment.seq > end - one->seq)
+			continue;
+		if (ring)
+			emit(cpu, ring, now, DEVICE_QUEUE, segment.address, one->number | LEFT,
+			     stream_key(segment.client_port, 0));
+		/* as if it had no bytes */
+		one->seq = end;
+		break;
 	}
 	return 0;
 }

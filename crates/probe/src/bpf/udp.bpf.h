@@ -29,14 +29,14 @@ static __always_inline u32 datagram_key(u16 client, const unsigned char *transpo
 }
 
 /* the key of the request or response at `place` */
-static __always_inline enum verdict read_key(struct place place, const struct sk_buff *skb,
-					     bool incoming, u32 *key, u8 *address)
+static __always_inline enum verdict read_key(struct place place, bool incoming, u32 *key,
+					     u8 *address)
 {
 	struct headers headers = {};
 	enum verdict verdict;
 	u32 bytes;
 
-	verdict = read_headers(place, skb->protocol, IPPROTO_UDP, incoming, &headers);
+	verdict = read_headers(place, IPPROTO_UDP, incoming, &headers);
 	if (verdict != OURS)
 		return verdict;
 	if (headers.linear < UDP_BYTES)
@@ -49,24 +49,70 @@ static __always_inline enum verdict read_key(struct place place, const struct sk
 	return OURS;
 }
 
-static __always_inline int datagram_in(const struct sk_buff *skb, struct place place)
+/* the most datagrams that one packet can have (UDP_MAX_SEGMENTS) */
+#define MOST_DATAGRAMS 128
+
+/*
+ * Writes an event for each datagram of a packet that holds several of one length (UDP_SEGMENT, GRO), or whose ids are
+ * not in its linear part.
+ */
+static __always_inline enum verdict emit_each(struct sk_buff *skb, struct place place, bool incoming,
+					      u32 cpu, struct ring *ring, u64 now, u32 a)
+{
+	struct headers headers = {};
+	struct bpf_dynptr packet;
+	enum verdict verdict;
+	u32 bytes, each, at;
+	__be16 id;
+	int i;
+
+	verdict = read_headers(place, IPPROTO_UDP, incoming, &headers);
+	if (verdict != OURS)
+		return verdict;
+	if (!config.payload_copied || !bpf_ksym_exists(bpf_dynptr_from_skb))
+		return UNREADABLE;
+	bytes = headers.bytes - UDP_BYTES;
+	each = bytes_of_each(skb);
+	if (!each)
+		each = bytes;
+	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
+		return UNREADABLE;
+	at = place.before + (u32)(headers.transport - (incoming ? place.ip : skb->data)) + UDP_BYTES;
+	bpf_for(i, 0, MOST_DATAGRAMS) {
+		if (i * each >= bytes)
+			break;
+		id = 0;
+		if (bytes - i * each >= 2)
+			bpf_dynptr_read(&id, 2, &packet, at + i * each, 0);
+		else
+			bpf_dynptr_read(&id, 1, &packet, at + i * each, 0);
+		emit(cpu, ring, now, incoming ? PACKET_IN : PACKET_OUT, headers.address, a,
+		     (u32)headers.client_port << 16 | bpf_ntohs(id));
+	}
+	return OURS;
+}
+
+static __always_inline int datagram_in(struct sk_buff *skb, struct place place)
 {
 	enum verdict verdict;
 	struct ring *ring;
 	u32 cpu, key = 0;
 	u8 address = 0;
 
-	verdict = read_key(place, skb, true, &key, &address);
+	verdict = read_key(place, true, &key, &address);
 	if (verdict == OTHER)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	if (verdict == OURS)
+	if (verdict == OURS && !bytes_of_each(skb)) {
 		/* the clock last: the sojourn begins after this program's work */
 		emit(cpu, ring, bpf_ktime_get_ns(), PACKET_IN, address, packet_id(skb), key);
-	else
+		return 0;
+	}
+	verdict = emit_each(skb, place, true, cpu, ring, bpf_ktime_get_ns(), packet_id(skb));
+	if (verdict == UNREADABLE)
 		__sync_fetch_and_add(&ring->unreadable, 1);
 	return 0;
 }
@@ -163,6 +209,8 @@ static __always_inline int datagram_read(const struct sock *sk, int ret, int fla
 {
 	if (ret < 0 || flags & MSG_PEEK || !is_servers(sk))
 		return 0;
+	if (config.other_count && in_others(bpf_get_current_task_btf()))
+		return 0;
 	emit_call(READ_RETURNED, ret);
 	return 0;
 }
@@ -213,6 +261,36 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 	    !in_32_bit_call(bpf_get_current_task_btf()))
 		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
+}
+
+/* Another process that shares the port has read a datagram: what its thread answers is not the server's. */
+static __always_inline int emit_datagram_read_by_other(const struct sock *sk, int ret)
+{
+	if (ret >= 0 && is_servers(sk) && in_others(bpf_get_current_task_btf()))
+		emit_now(WRITE_CALLED, 0, 1U << 31 | (u32)bpf_get_current_pid_tgid(), 0);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(datagram_read_by_other, struct sock *sk, int ret, int flags)
+{
+	return emit_datagram_read_by_other(sk, ret);
+}
+
+SEC("fexit/udp_recvmsg")
+int BPF_PROG(read_from_udp_by_other, struct sock *sk)
+{
+	u64 ret = 0;
+
+	return bpf_get_func_ret(ctx, &ret) ? 0 : emit_datagram_read_by_other(sk, (int)ret);
+}
+
+SEC("fexit/udpv6_recvmsg")
+int BPF_PROG(read_from_udpv6_by_other, struct sock *sk)
+{
+	u64 ret = 0;
+
+	return bpf_get_func_ret(ctx, &ret) ? 0 : emit_datagram_read_by_other(sk, (int)ret);
 }
 
 /* T5: the server writes to its socket, by any call; one event for each datagram */
@@ -292,30 +370,82 @@ int BPF_PROG(ring_write_called, struct io_kiocb *request)
 	return 0;
 }
 
-/* T6: the driver takes the response */
-SEC("tp_btf/net_dev_start_xmit")
-int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev)
+/* a response leaves */
+static __always_inline int datagram_out(struct sk_buff *skb, const struct net_device *dev)
 {
+	struct waiting_datagram waiting = {};
 	enum verdict verdict;
 	struct ring *ring;
 	u32 cpu, key = 0;
 	u8 address = 0;
-	u64 now;
+	u64 now, id;
 
-	if (!is_ip(skb->protocol) || !at_server(dev))
+	if (!may_be_ip(skb->protocol) || !at_server(dev))
 		return 0;
 	/* the clock first: the sojourn ends before this program's work */
 	now = bpf_ktime_get_ns();
-	verdict = read_key(place_out(skb), skb, false, &key, &address);
+	verdict = read_key(place_out(skb), false, &key, &address);
 	if (verdict == OTHER)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	if (verdict == OURS)
-		emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
-	else
-		__sync_fetch_and_add(&ring->unreadable, 1);
+	if (verdict != OURS || bytes_of_each(skb)) {
+		/* of what is cut into several packets, the time of handing down has to do */
+		verdict = emit_each(skb, place_out(skb), false, cpu, ring, now,
+				    (u32)bpf_get_current_pid_tgid());
+		if (verdict == UNREADABLE)
+			__sync_fetch_and_add(&ring->unreadable, 1);
+		return 0;
+	}
+	if (config.queues && holds_back(dev)) {
+		waiting.key = key;
+		waiting.number = number_at(now);
+		id = (u64)skb - (u64)&config;
+		bpf_map_update_elem(&waiting_datagrams, &id, &waiting, BPF_ANY);
+		emit(cpu, ring, now, DEVICE_QUEUE, address, waiting.number, key);
+	}
+	emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
+	return 0;
+}
+
+/* T6 where nothing holds packets back: the driver takes the response */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(packet_out, struct sk_buff *skb, const struct net_device *dev)
+{
+	return datagram_out(skb, dev);
+}
+
+/* Where a queue may hold it back: UDP hands it down, in its sender's call. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(packet_handed_down, struct sk_buff *skb)
+{
+	return datagram_out(skb, skb->dev);
+}
+
+/* T6 then: the driver takes what was handed down. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(packet_left, const struct sk_buff *skb, const struct net_device *dev)
+{
+	const struct waiting_datagram *waiting;
+	struct ring *ring;
+	u32 cpu, key = 0;
+	u8 address = 0;
+	u64 now, id;
+
+	if (!may_be_ip(skb->protocol) || !holds_back(dev) || !at_server(dev))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (read_key(place_out(skb), false, &key, &address) != OURS)
+		return 0;
+	id = (u64)skb - (u64)&config;
+	waiting = bpf_map_lookup_elem(&waiting_datagrams, &id);
+	if (!waiting || waiting->key != key)
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, now, DEVICE_QUEUE, address, waiting->number | LEFT, key);
 	return 0;
 }

@@ -89,7 +89,13 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct Qdisc {
+	int (*enqueue)(void);
+	unsigned int flags;
+};
+
 struct net_device {
+	struct Qdisc *qdisc;
 	int ifindex;
 	unsigned char lower_level;
 	possible_net_t nd_net;
@@ -101,12 +107,18 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	char cb[48];
+	unsigned int end;
 	unsigned int len;
 	unsigned int data_len;
 	__be16 protocol;
 	__u16 network_header;
 	unsigned char *head;
 	unsigned char *data;
+};
+
+struct skb_shared_info {
+	unsigned short gso_size;
+	unsigned short gso_segs;
 };
 
 /* what GRO keeps in sk_buff.cb */
@@ -149,6 +161,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
+	u8 sk_shutdown;
 };
 
 struct tcp_sock {
@@ -158,6 +171,7 @@ struct tcp_sock {
 	u32 write_seq;
 	u32 snd_una;
 	u64 bytes_acked;
+	u32 total_retrans;
 };
 
 struct iov_iter {
@@ -205,6 +219,7 @@ struct task_struct {
 	struct task_io_accounting ioac;
 	int pid;
 	int tgid;
+	struct task_struct *real_parent;
 	char comm[16];
 	struct css_set *cgroups;
 	struct nsproxy *nsproxy;

@@ -1,7 +1,7 @@
 //! The hooks of each stamp and each disturbance, best first.
 
 use super::{Candidate, Stamp};
-use crate::{Disturbances, Transport, UNCONNECTED_T5};
+use crate::{Disturbances, ProbeSpec, Transport, UNCONNECTED_T5};
 use taillab_model::MiddleStamps;
 
 /// What to record of a server, in the order of the result.
@@ -9,16 +9,18 @@ use taillab_model::MiddleStamps;
 /// T3 has no hook of its own: it is the `switch` event at which the thread that T4 names came onto
 /// its CPU. T1 has several hooks: drivers hand packets over in different ways, and each
 /// device uses one of them.
-pub(crate) fn stamps(
-    transport: Transport,
-    when: MiddleStamps,
-    disturbances: Disturbances,
-) -> Vec<&'static Stamp> {
-    let (arrivals, middle, departure, retransmit): (&[Stamp], &[Stamp], _, &[Stamp]) =
-        match transport {
-            Transport::Udp => (&UDP_T1, &UDP_MIDDLE, &UDP_T6, &[]),
-            Transport::Tcp => (&TCP_T1, &TCP_MIDDLE, &TCP_T6, &RETRANSMIT),
-        };
+pub(crate) fn stamps(spec: &ProbeSpec) -> Vec<&'static Stamp> {
+    let (transport, when, disturbances) = (spec.transport, spec.stamps, spec.disturbances);
+    let (arrivals, middle, retransmit): (&[Stamp], &[Stamp], &[Stamp]) = match transport {
+        Transport::Udp => (&UDP_T1, &UDP_MIDDLE, &[]),
+        Transport::Tcp => (&TCP_T1, &TCP_MIDDLE, &RETRANSMIT),
+    };
+    let departure = match (transport, spec.queues) {
+        (Transport::Udp, false) => &UDP_T6,
+        (Transport::Udp, true) => &UDP_T6_BEHIND_QUEUE,
+        (Transport::Tcp, false) => &TCP_T6,
+        (Transport::Tcp, true) => &TCP_T6_BEHIND_QUEUE,
+    };
     let (middle, switch): (&[Stamp], Option<&Stamp>) = match when {
         MiddleStamps::All | MiddleStamps::Sampled(_) => (middle, Some(&SWITCH)),
         MiddleStamps::Ends => (&[], None),
@@ -46,7 +48,16 @@ pub(crate) fn stamps(
         .into_iter()
         .filter(|&(kind, _)| disturbances.contains(kind))
         .flat_map(|(_, stamps)| stamps);
-    let own = arrivals.iter().chain(middle).chain([departure]);
+    let others: &[Stamp] = match (spec.others.is_empty(), transport) {
+        (true, _) => &[],
+        (false, Transport::Udp) => &UDP_OTHERS,
+        (false, Transport::Tcp) => &TCP_OTHERS,
+    };
+    let own = arrivals
+        .iter()
+        .chain(others)
+        .chain(middle)
+        .chain([departure]);
     own.chain(switch).chain(wanted).collect()
 }
 
@@ -109,6 +120,8 @@ const TO_LOCKED_SOCKET: &str =
     "stamped when the socket is locked, about 0.2 µs after the system call began";
 const ONLY_WITH_ADDRESS: &str = "stamped when the socket is locked, about 0.2 µs after the system \
      call began; a response that is sent on a connected socket without an address has no T5";
+
+const BEHIND_QUEUE: &str = "tp_btf/net_dev_queue, net_dev_start_xmit";
 
 static UDP_T1: [Stamp; 4] = [
     required("T1", &[exact("tp_btf/netif_rx", &["packet_in"])]),
@@ -288,6 +301,43 @@ static TCP_MIDDLE: [Stamp; 3] = [
 static TCP_T6: Stamp = required(
     "T6",
     &[exact("tp_btf/net_dev_start_xmit", &["segment_out"])],
+);
+
+const NOT_WHOSE: &str = "the kernel allows no hook for it: requests to other processes that share the server's port \
+     count as the server's";
+
+static TCP_OTHERS: [Stamp; 1] = [optional(
+    "others",
+    &[
+        exact("tp_btf/sock_recv_length", &["read_by_other"]),
+        exact("fexit/tcp_recvmsg", &["read_from_tcp_by_other"]),
+    ],
+    NOT_WHOSE,
+)];
+
+static UDP_OTHERS: [Stamp; 1] = [optional(
+    "others",
+    &[
+        exact("tp_btf/sock_recv_length", &["datagram_read_by_other"]),
+        exact(
+            "fexit/udp_recvmsg",
+            &["read_from_udp_by_other", "read_from_udpv6_by_other"],
+        ),
+    ],
+    NOT_WHOSE,
+)];
+
+static TCP_T6_BEHIND_QUEUE: Stamp = required(
+    "T6",
+    &[exact(
+        BEHIND_QUEUE,
+        &["segment_handed_down", "segment_left"],
+    )],
+);
+
+static UDP_T6_BEHIND_QUEUE: Stamp = required(
+    "T6",
+    &[exact(BEHIND_QUEUE, &["packet_handed_down", "packet_left"])],
 );
 
 /// For T3, and for what delays a request.

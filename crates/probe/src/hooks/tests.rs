@@ -1,13 +1,32 @@
 use super::*;
-use crate::{Disturbances, Transport};
+use crate::{Addresses, Devices, Disturbances, ProbeSpec, ServerProcesses, Transport};
 use taillab_model::MiddleStamps;
 
+/// What is asked of the probe, apart from the server.
+fn spec(transport: Transport, stamps: MiddleStamps, disturbances: Disturbances) -> ProbeSpec {
+    ProbeSpec {
+        devices: Devices::all_in(1),
+        queues: false,
+        transport,
+        server_port: 1,
+        addresses: Addresses::All,
+        server: ServerProcesses::InNamespace,
+        others: Vec::new(),
+        server_cpus: Vec::new(),
+        generator_cpus: Vec::new(),
+        stamps,
+        disturbances,
+        payload_bytes: 0,
+        ring_bytes_per_cpu: 0,
+    }
+}
+
 fn udp() -> Vec<&'static Stamp> {
-    stamps(Transport::Udp, MiddleStamps::All, Disturbances::NONE)
+    stamps(&spec(Transport::Udp, MiddleStamps::All, Disturbances::NONE))
 }
 
 fn tcp() -> Vec<&'static Stamp> {
-    stamps(Transport::Tcp, MiddleStamps::All, Disturbances::NONE)
+    stamps(&spec(Transport::Tcp, MiddleStamps::All, Disturbances::NONE))
 }
 
 /// A kernel that refuses these programs.
@@ -127,7 +146,7 @@ fn streams_have_programs_of_their_own_and_fall_back_alike() {
 #[test]
 fn a_refused_disturbance_costs_only_itself() {
     let mut loads = 0;
-    let stamps = stamps(Transport::Tcp, MiddleStamps::All, Disturbances::ALL);
+    let stamps = stamps(&spec(Transport::Tcp, MiddleStamps::All, Disturbances::ALL));
     let refused = &["lock_taken", "segment_in_frags"];
     let (loaded, choice) = choose(&stamps, &[], kernel(refused, &mut loads)).unwrap();
     let missing: Vec<Hook> = describe(&stamps, &choice)
@@ -143,7 +162,7 @@ fn a_refused_disturbance_costs_only_itself() {
 #[test]
 fn only_the_disturbances_that_are_asked_for_are_recorded() {
     let loaded = |disturbances| -> Vec<&str> {
-        let stamps = stamps(Transport::Udp, MiddleStamps::All, disturbances);
+        let stamps = stamps(&spec(Transport::Udp, MiddleStamps::All, disturbances));
         let mut loads = 0;
         choose(&stamps, &[], kernel(&[], &mut loads)).unwrap().0
     };
@@ -175,18 +194,43 @@ fn only_the_disturbances_that_are_asked_for_are_recorded() {
 #[test]
 fn in_slices_everything_is_attached_and_between_them_only_the_ends() {
     for transport in [Transport::Udp, Transport::Tcp] {
-        let of = |when| stamps(transport, when, Disturbances::ALL);
+        let of = |when| stamps(&spec(transport, when, Disturbances::ALL));
         let sampled = of("sampled:1/16".parse().unwrap());
         let (_, choice) = choose(&sampled, &[], kernel(&[], &mut 0)).unwrap();
         let all = of(MiddleStamps::All);
         let (_, of_all) = choose(&all, &[], kernel(&[], &mut 0)).unwrap();
         assert_eq!(programs(&choice), programs(&of_all));
-        let ends = stamps(transport, MiddleStamps::Ends, Disturbances::NONE);
+        let ends = stamps(&spec(transport, MiddleStamps::Ends, Disturbances::NONE));
         let (_, of_ends) = choose(&ends, &[], kernel(&[], &mut 0)).unwrap();
         let mut expected = programs(&of_ends);
         expected.push("major_fault");
         assert_eq!(always_attached(&sampled, &choice), expected);
     }
+}
+
+#[test]
+fn a_queue_and_other_servers_have_hooks_of_their_own() {
+    let mut wanted = spec(Transport::Tcp, MiddleStamps::Ends, Disturbances::NONE);
+    let loaded = |wanted: &ProbeSpec| {
+        let stamps = stamps(wanted);
+        let (loaded, choice) = choose(&stamps, &[], kernel(&[], &mut 0)).unwrap();
+        assert_eq!(always_attached(&stamps, &choice), loaded);
+        loaded
+    };
+    let usual = loaded(&wanted);
+    wanted.queues = true;
+    let behind_queue = loaded(&wanted);
+    assert!(usual.contains(&"segment_out") && !behind_queue.contains(&"segment_out"));
+    let more: Vec<_> = (behind_queue.iter())
+        .filter(|name| !usual.contains(name))
+        .collect();
+    assert_eq!(more, [&"segment_handed_down", &"segment_left"]);
+    wanted.others = vec![1];
+    let beside_others = loaded(&wanted);
+    let more = beside_others
+        .iter()
+        .find(|name| !behind_queue.contains(name));
+    assert_eq!(more, Some(&"read_by_other"));
 }
 
 #[test]

@@ -9,9 +9,11 @@ use std::sync::mpsc::channel;
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
 use crate::testbed::{
-    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip, spec,
+    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, now, round_trip,
+    segments_sent_again, spec,
 };
-use taillab_model::{Event, EventKind, RequestKey, address_hash};
+use taillab_analysis::{MatchOptions, match_events};
+use taillab_model::{Event, EventKind, Nanos, RequestKey, Stamps, address_hash};
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -126,8 +128,13 @@ fn a_packet_comes_in_once_whatever_its_driver() {
     let Some(_alone) = live("a_packet_comes_in_once_whatever_its_driver") else {
         return;
     };
-    for driver in [Driver::Direct, Driver::Gro, Driver::GroFrags] {
+    let drivers = [Driver::Direct, Driver::Gro, Driver::GroFrags];
+    let with_and_without_tag = drivers
+        .into_iter()
+        .flat_map(|driver| [(driver, false), (driver, true)]);
+    for (driver, tagged) in with_and_without_tag {
         let mut bed = TapBed::new(driver);
+        bed.tagged = tagged;
         let spec = ProbeSpec {
             devices: Devices::all_in(bed.device.netns_inode),
             ..bed.spec.clone()
@@ -144,9 +151,9 @@ fn a_packet_comes_in_once_whatever_its_driver() {
             }
         });
         let seen = datagrams(&events, bed.server_tid);
-        assert_eq!(seen.requests, keys, "{driver:?}");
-        assert_eq!(seen.responses, keys, "{driver:?}");
-        assert_eq!((seen.queued, seen.read), (100, 100), "{driver:?}");
+        assert_eq!(seen.requests, keys, "{driver:?} {tagged}");
+        assert_eq!(seen.responses, keys, "{driver:?} {tagged}");
+        assert_eq!((seen.queued, seen.read), (100, 100), "{driver:?} {tagged}");
     }
 }
 
@@ -412,17 +419,6 @@ fn payload_follows_its_segment() {
     }
 }
 
-/// How many segments the namespace of the calling thread has sent again.
-fn segments_sent_again() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
-    let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let mut row = || rows.next().expect("names, then numbers").split(' ');
-    let names = row().collect::<Vec<_>>();
-    let place = names.iter().position(|name| *name == "RetransSegs");
-    let number = row().nth(place.expect("it is counted")).expect("a number");
-    number.parse().expect("a number")
-}
-
 #[test]
 fn segments_that_are_sent_again_are_seen() {
     let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
@@ -481,4 +477,81 @@ fn segments_that_are_sent_again_are_seen() {
     let announced = events.iter().filter(again).count();
     assert!(announced >= 1);
     assert_eq!(events.iter().filter(resent).count(), announced);
+}
+
+/// Responses that reach a client which has lost its address for a moment: it does not receive them.
+#[test]
+fn responses_that_are_lost_are_counted_and_their_clients_wait_is_known() {
+    let Some(_alone) = live("responses_that_are_lost_are_counted_and_their_clients_wait_is_known")
+    else {
+        return;
+    };
+    const LOST: [usize; 3] = [3, 4, 9];
+    let (server, client, device) = joined();
+    let own = ServerProcesses::These(vec![std::process::id()]);
+    let spec = spec(device, Transport::Tcp, own);
+    let (has_read, wait_has_read) = channel();
+    let (may_write, wait_may_write) = channel();
+    let (has_written, wait_has_written) = channel();
+    server.run(|| {
+        let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut request = [0; 5];
+            while stream.read_exact(&mut request).is_ok() {
+                has_read.send(()).expect("the client waits");
+                wait_may_write.recv().expect("the client says so");
+                stream.write_all(&request).expect("the socket has room");
+                has_written.send(()).expect("the client waits");
+            }
+        });
+    });
+    let mut received = Vec::new();
+    let events = events_of(&spec, None, || {
+        received = client.run(move || {
+            let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
+            stream.set_nodelay(true).expect("an option of TCP");
+            let calls = 0..12;
+            let receive = |n: usize| {
+                stream.write_all(b"hello").expect("the server reads");
+                wait_has_read.recv().expect("the server says so");
+                if LOST.contains(&n) {
+                    ip(&format!("address del {CLIENT}/24 dev client"));
+                }
+                may_write.send(()).expect("the server waits");
+                wait_has_written.recv().expect("the server says so");
+                if LOST.contains(&n) {
+                    ip(&format!("address add {CLIENT}/24 dev client"));
+                }
+                let mut response = [0; 5];
+                stream.read_exact(&mut response).expect("a response");
+                now()
+            };
+            calls.map(receive).collect()
+        });
+    });
+    let options = MatchOptions::for_streams(Nanos::from_secs(5), false);
+    let matched = match_events(events, &options);
+    assert_eq!(matched.requests.len(), 12);
+    assert_eq!(matched.unmatched, []);
+    let stamps: Vec<Stamps> = matched
+        .requests
+        .iter()
+        .map(|request| request.server)
+        .collect();
+    assert_eq!(
+        matched.sent_again.len(),
+        LOST.len(),
+        "{:?}",
+        matched.sent_again
+    );
+    for (n, again) in LOST.into_iter().zip(&matched.sent_again) {
+        println!("{again:?}, received {:?}", received[n]);
+        // it left, and was received only when it had been sent again
+        assert_eq!(stamps[n].t6, again.left);
+        assert!(
+            again.left < again.last && again.last < received[n],
+            "{again:?}"
+        );
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::testbed::{SERVER_PORT, Testbed, begin, live};
+use crate::testbed::{ATTEMPTS, SERVER_PORT, Testbed, begin, live, now};
+use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::{
-    Event, EventKind, MiddleStamps, Monotonic, Recording, RequestKey, address_hash,
+    Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording, RequestKey, address_hash,
 };
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
@@ -447,10 +448,12 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
     };
     let spec = ProbeSpec {
         devices: Devices::all_in(1),
+        queues: false,
         transport: Transport::Udp,
         server_port: 1,
         addresses: Addresses::All,
         server: ServerProcesses::These(vec![std::process::id()]),
+        others: Vec::new(),
         server_cpus: vec![0],
         generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,
@@ -556,4 +559,82 @@ fn without_privilege_it_says_so() {
     };
     let result = std::thread::scope(|scope| scope.spawn(nobody).join().expect("no panic"));
     assert!(matches!(result, Err(ProbeError::NoPrivilege)), "{result:?}");
+}
+
+/// Two hundred requests, twenty at once, and when each response was received.
+fn record_through_queue(testbed: &Testbed) -> (Recording, HashMap<u16, Monotonic>) {
+    let mut probe = Probe::load(&testbed.spec).expect("this kernel lets the probe load");
+    begin(&mut probe, testbed.server_tid);
+    let mut received = HashMap::new();
+    for turn in 0..10_u16 {
+        for n in 0..20_u16 {
+            let mut request = vec![7; 1_000];
+            request[..2].copy_from_slice(&(20 * turn + n).to_be_bytes());
+            let sent = testbed.client.send_to(&request, testbed.server);
+            sent.expect("a send");
+        }
+        for _ in 0..20 {
+            let mut response = [0; 2_048];
+            testbed.client.recv(&mut response).expect("a response");
+            let id = u16::from_be_bytes([response[0], response[1]]);
+            assert!(received.insert(id, now()).is_none(), "{id} twice");
+        }
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
+    (recording, received)
+}
+
+/// When the driver took each response.
+fn departures(recording: &Recording) -> HashMap<Monotonic, u16> {
+    let left = recording.events().filter_map(|event| match event.kind {
+        EventKind::DeviceQueue {
+            key, left: true, ..
+        } => Some((event.at, key.id)),
+        _ => None,
+    });
+    left.collect()
+}
+
+/// Requests that come at once; the server answers each as soon as it has read it, and the responses wait in the queue
+/// of its device while it reads on.
+#[test]
+fn responses_that_wait_in_the_queue_of_a_device_keep_their_stamps() {
+    let Some(_alone) = live("responses_that_wait_in_the_queue_of_a_device_keep_their_stamps")
+    else {
+        return;
+    };
+    let testbed = Testbed::veth_with_queue();
+    let attempt = (0..ATTEMPTS).find_map(|_| {
+        let (recording, received) = record_through_queue(&testbed);
+        let left = departures(&recording);
+        println!("{} of 200 were seen to leave", left.len());
+        // the probe may be blind when a packet leaves
+        (left.len() == 200).then_some((recording, received, left))
+    });
+    let (recording, received, left) = attempt.expect("one in which the probe missed nothing");
+    let period = Nanos::from_secs(60);
+    let options = MatchOptions::for_client(Nanos::from_secs(2), period);
+    let matched = match_events(recording.into_events(), &options);
+    assert_eq!(matched.unmatched, []);
+    let found: Vec<_> = matched.requests.iter().zip(&matched.keys).collect();
+    assert_eq!(found.len(), 200);
+    let mut waited = 0;
+    for (place, (request, key)) in found.iter().enumerate() {
+        let stamps = request.server;
+        assert_eq!(left.get(&stamps.t6), Some(&key.id), "{stamps:?}");
+        assert!(stamps.t6 <= received[&key.id], "{stamps:?}");
+        // one thread: it reads the next request after it has answered
+        let next = found.get(place + 1).map(|(next, _)| next.server);
+        let (Some(t4), Some(t5)) = (stamps.t4, stamps.t5) else {
+            continue;
+        };
+        assert!(t4 <= t5, "{stamps:?}");
+        if let Some(t4_of_next) = next.and_then(|next| next.t4) {
+            assert!(t5 <= t4_of_next, "{stamps:?} {next:?}");
+            waited += u32::from(t4_of_next < stamps.t6);
+        }
+    }
+    println!("{waited} of 200 left after the next request had been read");
+    assert!(waited >= 100, "{waited}");
 }

@@ -3,10 +3,12 @@
 //!
 //! Needs memcached and nginx.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::testbed::streams::{Call, Calls, Nginx, StreamBed};
-use crate::testbed::{self, ATTEMPTS, echo, first_unspoiled, live, share_that_lacks, was_blind};
+use crate::testbed::{
+    self, ATTEMPTS, echo, first_unspoiled, live, segments_sent_again, share_that_lacks, was_blind,
+};
 use taillab_analysis::{BlindWindow, MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
 use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording, Request, Stamps};
@@ -298,6 +300,110 @@ fn large_requests_and_responses_are_one_each() {
     let run = record(&bed, &bed.spec, &[], calls(2, 50, &[7; BYTES]));
     let (_, counts) = assert_each_call_is_one_request(run, true);
     println!("{counts:?}");
+}
+
+/// When packets were handed down to a queue, and when the driver took each.
+fn passages(recording: &Recording) -> (Vec<Monotonic>, Vec<Monotonic>) {
+    let (mut handed_down, mut left) = (HashMap::new(), Vec::new());
+    let mut waited = Vec::new();
+    for event in recording.events() {
+        if let EventKind::DeviceQueue {
+            key,
+            number,
+            left: leaves,
+        } = event.kind
+        {
+            match leaves {
+                false => _ = handed_down.insert((key.port, number), event.at),
+                true => {
+                    left.push(event.at);
+                    waited.push(handed_down[&(key.port, number)]);
+                }
+            }
+        }
+    }
+    (waited, left)
+}
+
+/// Whether each packet that was handed down to a queue was seen to leave it. Where the probe is blind, some are not.
+fn all_were_seen_to_leave(recording: &Recording) -> bool {
+    let passages = |leaves: bool| {
+        let passes = recording
+            .events()
+            .filter_map(move |event| match event.kind {
+                EventKind::DeviceQueue { number, left, .. } if left == leaves => Some(number),
+                _ => None,
+            });
+        passes.collect::<HashSet<u32>>()
+    };
+    passages(true) == passages(false)
+}
+
+/// A recording of the calls in which the probe missed no packet.
+fn record_all(bed: &StreamBed, calls: &Calls) -> Run {
+    for _ in 0..ATTEMPTS {
+        let run = record(bed, &bed.spec, &[], calls.clone());
+        if all_were_seen_to_leave(&run.recording) {
+            return run;
+        }
+        println!("the probe was blind when a packet left");
+    }
+    panic!("the probe was blind in each of {ATTEMPTS} recordings");
+}
+
+/// Each call is one request whose T6 is when the driver took the end of its response. Returns how many waited in the
+/// queue while others were handed down to it.
+fn assert_each_call_left_the_queue(bed: &StreamBed, calls: &Calls) -> usize {
+    let run = record_all(bed, calls);
+    let resent = |event: &Event| matches!(event.kind, EventKind::SegmentOut { resent: true, .. });
+    let resent = run.recording.events().filter(resent).count() as u64;
+    // TCP itself sends again what waits for long: each of its packets counts there
+    let by_kernel = bed.in_servers(segments_sent_again);
+    assert!(
+        resent <= by_kernel && (resent == 0) == (by_kernel == 0),
+        "{resent} {by_kernel}"
+    );
+    let (handed_down, left) = passages(&run.recording);
+    let made = run.calls.len();
+    let (matched, _) = assert_each_call_is_one_request(run, true);
+    assert_eq!(matched.requests.len(), made);
+    let taken: HashSet<Monotonic> = left.iter().copied().collect();
+    for request in matched.requests.iter() {
+        assert!(taken.contains(&request.server.t6), "{:?}", request.server);
+    }
+    let mut later: Vec<Monotonic> = handed_down.clone();
+    later.sort();
+    let waited = handed_down.iter().zip(&left).filter(|(from, to)| {
+        let next = later.partition_point(|at| at <= from);
+        later.get(next).is_some_and(|next| next < to)
+    });
+    waited.count()
+}
+
+#[test]
+fn responses_that_wait_in_the_queue_of_a_device_are_first_transmissions() {
+    let Some(_alone) = live("responses_that_wait_in_the_queue_of_a_device_are_first_transmissions")
+    else {
+        return;
+    };
+    let cases = [
+        // one in turn, and several at once on each connection
+        ("4mbit", 1_600, 1_000, 4, 30, 1),
+        ("4mbit", 1_600, 1_000, 4, 8, 5),
+        // the queue cuts what TCP sends in one piece
+        ("100mbit", 4_000, 100_000, 2, 10, 1),
+    ];
+    for (rate, at_once, bytes, connections, rounds, in_flight) in cases {
+        let bed = StreamBed::with_queue(rate, at_once);
+        bed.thread_per_connection(connections * ATTEMPTS, bytes);
+        let calls = Calls {
+            in_flight,
+            ..calls(connections, rounds, &vec![7; bytes])
+        };
+        let waited = assert_each_call_left_the_queue(&bed, &calls);
+        println!("{rate}, {bytes} bytes, {in_flight} at once: {waited} waited");
+        assert!(waited > rounds, "{waited}");
+    }
 }
 
 #[test]

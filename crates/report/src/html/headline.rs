@@ -45,6 +45,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         ],
     };
     facts.extend(server::left_out(result).map(|text| ("Left out", text)));
+    facts.extend(server::sent_again(result).map(|text| ("Sent again", text)));
     facts.extend(server::scaling(report).map(|text| ("Scaling", text)));
     put_head(page, report, &facts);
 }

@@ -236,6 +236,7 @@ fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String
         ("utilisation", utilization(document)),
     ];
     facts.extend(server::left_out(server).map(|text| ("left out", text)));
+    facts.extend(server::sent_again(server).map(|text| ("sent again", text)));
     facts
 }
 

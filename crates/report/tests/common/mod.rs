@@ -328,6 +328,7 @@ fn simulated(length: Nanos) -> Sample {
                 .collect(),
             },
             left_out: LeftOut::default(),
+            sent_again: None,
             overhead: Overhead {
                 pairs: 6,
                 throughput_loss: Some(0.061),

@@ -265,3 +265,54 @@ fn a_command_traced_under_sudo_ends_with_the_trace() {
     assert!(stderr.contains("no request reached"), "{stderr}");
     std::net::TcpListener::bind(&address).unwrap();
 }
+
+/// In a container with a pid namespace of its own, a thread's number is not the kernel's: what the kernel records would
+/// be taken for that of strangers.
+#[test]
+fn a_pid_namespace_of_its_own_is_refused_in_one_line() {
+    if !live("a_pid_namespace_of_its_own_is_refused_in_one_line") {
+        return;
+    }
+    let port = free_port().to_string();
+    let commands: [&[&str]; 4] = [
+        &["run", "memcached", "-R", "1000", "-d", "1s", "--no-save"],
+        &[
+            "run",
+            "memcached",
+            "-R",
+            "1000",
+            "-d",
+            "1s",
+            "--no-save",
+            "--testbed",
+            "loopback",
+        ],
+        &["trace", "--port", &port, "-d", "1s", "--no-save"],
+        &[
+            "rtt",
+            "--proto",
+            "udp",
+            "--count",
+            "1000",
+            "--runs",
+            "1",
+            "--explain",
+        ],
+    ];
+    for args in commands {
+        let output = std::process::Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(taillab().get_program())
+            .args(args)
+            .arg("-q")
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {stderr}");
+        let said: Vec<&str> = stderr.lines().collect();
+        assert!(
+            matches!(said[..], [line] if line.contains("pid namespace of its own")),
+            "{args:?}: {stderr}"
+        );
+    }
+}

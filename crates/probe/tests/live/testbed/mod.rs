@@ -167,6 +167,8 @@ pub(crate) fn spec(
     let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     ProbeSpec {
         devices: devices.into(),
+        queues: false,
+        others: Vec::new(),
         transport,
         server_port: SERVER_PORT,
         addresses: Addresses::All,
@@ -256,6 +258,29 @@ pub(crate) fn ip(args: &str) {
     );
 }
 
+/// Lets packets wait in a queue before the driver of this device of the calling thread's namespace takes them: it
+/// passes on so much (`10mbit`), and at once no more than this many bytes.
+pub(crate) fn shape(device: &str, rate: &str, bytes_at_once: usize) {
+    let args = format!(
+        "qdisc replace dev {device} root tbf rate {rate} burst {bytes_at_once} limit 4000000"
+    );
+    let output = Command::new("tc").args(args.split(' ')).output();
+    let output = output.expect("iproute2 is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tc {args}: {said}");
+}
+
+/// How many segments the namespace of the calling thread has sent again.
+pub(crate) fn segments_sent_again() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
+    let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let mut row = || rows.next().expect("names, then numbers").split(' ');
+    let names = row().collect::<Vec<_>>();
+    let place = names.iter().position(|name| *name == "RetransSegs");
+    let number = row().nth(place.expect("it is counted")).expect("a number");
+    number.parse().expect("a number")
+}
+
 /// A network device, unique on the host.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceId {
@@ -332,6 +357,18 @@ impl Testbed {
             socket,
             vec![client.thread],
         )
+    }
+
+    /// As [`Testbed::veth`], but responses wait in a queue of the server's device, which lets 4 Mbit/s pass.
+    pub(crate) fn veth_with_queue() -> Self {
+        let (server, client, device) = joined();
+        server.run(|| shape("server", "4mbit", 1_600));
+        let socket = client.run(|| client_socket(CLIENT));
+        drop(client.jobs);
+        let threads = vec![client.thread];
+        let mut bed = Self::start(server, SERVER.into(), device.into(), socket, threads);
+        bed.spec.queues = true;
+        bed
     }
 
     /// As [`Testbed::veth`], but the server's device receives through NAPI and GRO.

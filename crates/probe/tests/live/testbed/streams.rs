@@ -1,7 +1,7 @@
 //! Servers of streams in one network namespace, their clients in another.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
 use super::{
     Namespace, PATIENCE, SERVER, SERVER_PORT, await_sleep, eventually, is_in_state, joined, now,
-    spec, threads_of,
+    shape, spec, threads_of,
 };
 
 /// Two joined namespaces, the server's still empty.
@@ -81,6 +81,14 @@ impl StreamBed {
         }
     }
 
+    /// As [`StreamBed::new`], but responses wait in a queue of the server's device: see [`shape`].
+    pub(crate) fn with_queue(rate: &'static str, bytes_at_once: usize) -> Self {
+        let mut bed = Self::new();
+        bed.server.run(move || shape("server", rate, bytes_at_once));
+        bed.spec.queues = true;
+        bed
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         (SERVER, SERVER_PORT).into()
     }
@@ -124,13 +132,56 @@ impl StreamBed {
         })
     }
 
-    fn spawn(&self, mut command: Command) -> Process {
-        let process = self.server.run(move || {
+    /// Runs this in the client's namespace.
+    pub(crate) fn in_clients<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.client.run(job)
+    }
+
+    /// Runs this in the server's namespace.
+    pub(crate) fn in_servers<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.server.run(job)
+    }
+
+    /// Starts a server in its namespace.
+    pub(crate) fn start(&self, mut command: Command) -> Process {
+        Process(self.server.run(move || {
             command.stdin(Stdio::null()).stdout(Stdio::null());
             command.spawn().expect("the server is installed")
+        }))
+    }
+
+    fn spawn(&self, command: Command) -> Process {
+        let process = self.start(command);
+        self.await_server();
+        process
+    }
+
+    /// Waits until a server listens.
+    pub(crate) fn await_server(&self) {
+        self.await_server_at(&SERVER.to_string());
+    }
+
+    /// Waits until a server of datagrams has its port.
+    pub(crate) fn await_datagram_server(&self) {
+        self.server.run(|| {
+            eventually("the server has its port", || {
+                let table = std::fs::read_to_string("/proc/thread-self/net/udp");
+                let port = format!(":{SERVER_PORT:04X} ");
+                table.expect("/proc is mounted").contains(&port)
+            });
         });
-        let process = Process(process);
-        let address = self.address();
+    }
+
+    /// Waits until a server listens at this address.
+    pub(crate) fn await_server_at(&self, address: &str) {
+        let address: IpAddr = address.parse().expect("an address");
+        let address = SocketAddr::from((address, SERVER_PORT));
         self.client.run(move || {
             let give_up = Instant::now() + PATIENCE;
             while TcpStream::connect(address).is_err() {
@@ -138,7 +189,6 @@ impl StreamBed {
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        process
     }
 
     /// A process that has nothing to do with the server.

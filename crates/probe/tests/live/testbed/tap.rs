@@ -45,6 +45,8 @@ pub(crate) struct TapBed {
     pub(crate) spec: ProbeSpec,
     pub(crate) device: DeviceId,
     pub(crate) server_tid: u32,
+    /// Whether its frames have a VLAN's tag, of no VLAN but with a priority: any kernel takes those.
+    pub(crate) tagged: bool,
     tap: File,
     hardware_address: [u8; 6],
     _server: Namespace,
@@ -90,6 +92,7 @@ impl TapBed {
                 ServerProcesses::These(vec![std::process::id()]),
             ),
             device,
+            tagged: false,
             server_tid: tid.recv().expect("the server's thread runs"),
             tap,
             hardware_address,
@@ -115,7 +118,11 @@ impl TapBed {
     /// Ethernet, IPv4 and UDP around a payload.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mut frame = self.hardware_address.to_vec();
-        frame.extend([2, 0, 0, 0, 0, 2, 8, 0]);
+        frame.extend([2, 0, 0, 0, 0, 2]);
+        if self.tagged {
+            frame.extend([0x81, 0, 0x60, 0]);
+        }
+        frame.extend([8, 0]);
         let length = |headers: usize| ((headers + payload.len()) as u16).to_be_bytes();
         let mut header = vec![0x45, 0];
         header.extend(length(28));
@@ -183,6 +190,7 @@ unsafe extern "C" {
 const SIOCETHTOOL: u64 = 0x8946;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGRO: u32 = 0x2c;
+const ETHTOOL_SFLAGS: u32 = 0x26;
 
 /// `struct ifreq` with a pointer.
 #[repr(C)]
@@ -193,13 +201,18 @@ struct PointerRequest {
 }
 
 /// Lets this device of the calling thread's namespace receive through GRO.
-pub(super) fn switch_gro_on(name: &str) {
+pub(crate) fn switch_gro_on(name: &str) {
     set(name, ETHTOOL_SGRO, 1);
 }
 
 /// Stops this device from sending packets that must be segmented.
-pub(super) fn switch_segmentation_off(name: &str) {
+pub(crate) fn switch_segmentation_off(name: &str) {
     set(name, ETHTOOL_STSO, 0);
+}
+
+/// Lets the kernel, and not this device, write the tags of VLANs into packets and take them out.
+pub(crate) fn switch_tags_off(name: &str) {
+    set(name, ETHTOOL_SFLAGS, 0);
 }
 
 fn set(name: &str, what: u32, to: u32) {

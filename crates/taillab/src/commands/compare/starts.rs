@@ -129,7 +129,7 @@ fn experiment_of(result: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The rate at which each is started, where its experiment does not messages it. A load by utilisation follows the capacity
+/// The rate at which each is started, where its experiment does not say it. A load by utilisation follows the capacity
 /// that each start finds, so the loads would differ: where both are so, both get the rate of the first result, and
 /// else each that of its own.
 fn rates(results: [&PathBuf; 2], saved: [&Saved; 2]) -> Result<[Option<f64>; 2], Failure> {

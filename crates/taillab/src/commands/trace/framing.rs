@@ -55,6 +55,7 @@ mod tests {
             },
             processes: vec![7],
             taken_addresses: Vec::new(),
+            others: Vec::new(),
             cpus: "0".parse().unwrap(),
             cgroup: None,
             has_connected_datagrams: false,

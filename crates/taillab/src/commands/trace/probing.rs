@@ -7,7 +7,7 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::probe as probe_failure;
 use taillab_experiment::rings::{cpu_numbers, ring_bytes_per_cpu};
 use taillab_host::target::{Cgroup, Server};
-use taillab_host::{CpuSet, Roots};
+use taillab_host::{CpuSet, NetNamespace, Roots};
 use taillab_model::MiddleStamps;
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5,
@@ -25,10 +25,12 @@ pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, 
     let payload_bytes = found.identification.payload_bytes;
     let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
+        queues: has_queues(server.pid),
         transport: server.endpoint.transport,
         server_port: server.endpoint.port,
         addresses: addresses(server)?,
         server: processes(server)?,
+        others: server.others.clone(),
         server_cpus: cpu_numbers(watched),
         generator_cpus: Vec::new(),
         stamps: args.recording.stamps,
@@ -44,6 +46,12 @@ pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, 
         false => &[],
     };
     Probe::load_avoiding(&spec, avoided).map_err(probe_failure)
+}
+
+/// Whether responses may wait before the driver takes them; true where that is not known.
+fn has_queues(pid: u32) -> bool {
+    let namespace = NetNamespace::of_process(&Roots::default(), pid);
+    namespace.is_none_or(|namespace| namespace.has_queues())
 }
 
 /// What is recorded besides the stamps; an error if it does not go together with them.

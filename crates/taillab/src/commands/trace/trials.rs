@@ -37,14 +37,17 @@ pub fn asked(args: &TraceArgs) -> Result<Option<FixRequest>, Failure> {
 /// # Errors
 /// They are several; then one that we started is ended.
 pub fn ensure_one_server(
-    found: Found,
+    mut found: Found,
     asked: Option<&FixRequest>,
     roots: &Roots,
 ) -> Result<Found, Failure> {
     if asked.is_none() {
         return Ok(found);
     }
-    let server = &found.server;
+    let server = &mut found.server;
+    // those that share its port are a part of what is changed
+    server.processes.append(&mut server.others);
+    server.processes.sort_unstable();
     match target::ensure_one_server(roots, server.pid, &server.processes) {
         Ok(()) => Ok(found),
         Err(error) => found.end().and(Err(host(error))),
