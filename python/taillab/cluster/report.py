@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from taillab import histogram as histograms
-from taillab.cluster import fanout
+from taillab.cluster import fanout, join
 from taillab.cluster.master import Member
 from taillab.cluster.merge import QUANTILES, Part, Records, instants, superposition, together, write_requests
 from taillab.cluster.plan import Load
@@ -56,6 +57,8 @@ def conclude(experiment: Experiment, clients: list[Member], server: Member | Non
         "clients": rows,
         "server": _server(server),
     }
+    if result["server"] and merged:
+        result["server"]["joined"] = _joined(experiment, clients, server, out)
     result["verdict"] = _verdict(experiment, result)
     _write(result, out)
     return result
@@ -194,6 +197,21 @@ def _requests(clients: list[Member], out: Path) -> int:
     return write_requests(records, out / "requests.parquet") if records else 0
 
 
+def _joined(experiment: Experiment, clients: list[Member], server: Member | None, out: Path) -> dict[str, Any] | None:
+    """Joins the clients' requests with what the server's host saw of them."""
+    traced = _traced(server)
+    if traced is None or server is None:
+        return None
+    errors = [member.clock().error_ns(experiment.at_ns + experiment.load.length_ns) for member in (server, *clients) if member.is_ready]
+    return join.join(out / "requests.parquet", traced, server.clock(), 2 * math.ceil(max(errors)), out / join.FILE)
+
+
+def _traced(server: Member | None) -> Path | None:
+    """The requests that the server's host saw, where its clock is known."""
+    path = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
+    return path if path is not None and path.is_file() else None
+
+
 def _arrivals(experiment: Experiment, clients: list[Member], server: Member | None, out: Path | None) -> dict[str, Any] | None:
     """The superposition of all clients: at T1 where the server's host was traced, else as they sent it."""
     load = experiment.load
@@ -202,8 +220,8 @@ def _arrivals(experiment: Experiment, clients: list[Member], server: Member | No
     first, last = experiment.at_ns + load.warmup_ns, experiment.at_ns + load.length_ns
     sending = sum(member.has_result for member in clients)
     rate = load.rate_per_s * (sending / len(clients) if any(member.is_lost for member in clients) else 1)
-    traced = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
-    if rate > 0 and traced is not None and traced.is_file() and server is not None:
+    traced = _traced(server)
+    if rate > 0 and traced is not None and server is not None:
         seen_at, offset = "T1", round(server.clock().offset_ns(first))
         times = instants(traced, "t1", first + offset, last + offset, rate)
     elif rate > 0 and out is not None:
@@ -224,6 +242,7 @@ def _server(server: Member | None) -> dict[str, Any] | None:
         "failures": server.failures,
         "sojourn": found["measured"]["sojourn"] if found else None,
         "verdict": found["verdict"] if found else None,
+        "joined": None,
     }
 
 
@@ -297,10 +316,22 @@ def text(result: dict[str, Any]) -> str:
     server = result["server"]
     if server and server["sojourn"]:
         lines.append(f"server {server['host']}: sojourn p50 {_at(server['sojourn'], 0.5)}, p99 {_at(server['sojourn'], 0.99)}")
+    if server and server["joined"]:
+        lines.append(_joined_text(server["joined"]))
     verdict = result["verdict"]
     lines += ["", f"{'valid' if verdict['valid'] else 'not valid'}{', partial' if result['partial'] else ''}"]
     lines += [f"  {each['text']}" for each in (*verdict["reasons"], *verdict["warnings"])]
     return "\n".join(lines) + "\n"
+
+
+def _joined_text(joined: dict[str, Any]) -> str:
+    share = joined["joined"] / joined["answered"] if joined["answered"] else 0.0
+    line = f"{share:.2%} of the answered requests are joined with the server's stamps"
+    outside = joined["outside_p50"]
+    if outside:
+        span = f"{length(outside['lo'])} to {length(outside['hi'])}"
+        line += f"; outside of the server they took p50 {length(outside['value'])} ({span})"
+    return line
 
 
 def _row(row: dict[str, Any]) -> str:
