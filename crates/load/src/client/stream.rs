@@ -197,7 +197,11 @@ impl<T: StreamTransport> StreamClient<T> {
         });
         let port = origin.as_ref().map(|origin| origin.port);
         if let Some(k) = self.number_in_count(number) {
-            note(&mut self.places, k, Place::new(connection as u32, port, after));
+            note(
+                &mut self.places,
+                k,
+                Place::new(connection as u32, port, after),
+            );
         }
         Ok(())
     }
