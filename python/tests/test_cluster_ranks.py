@@ -220,7 +220,7 @@ def test_the_page_has_every_clients_floor_lateness_and_verdict(prepared):
     lines = re.findall(r'<polyline points="([^"]*)"', page)
     assert len(lines) == 3 and "<script" not in page and "http" not in page.split("</title>")[1]
     for x, y in (point.split(",") for line in lines for point in line.split()):
-        assert 0 <= float(x) <= 760 and 0 <= float(y) <= 420
+        assert 0 <= float(x) <= 560 and 0 <= float(y) <= 400
 
 
 def test_who_fails_is_named_and_what_the_others_measured_is_kept(prepared, monkeypatch):

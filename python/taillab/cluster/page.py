@@ -15,7 +15,7 @@ FILE = "report.html"
 # clients that have a curve of their own
 _MOST_CURVES = 24
 _POINTS = 200
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 760, 420, 64, 28, 44, 12
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 560, 400, 60, 28, 44, 12
 # those of the program's own pages
 _STYLE = """
 :root { color: #17212b; background: #fff; font: 15px/1.45 system-ui, sans-serif; }
@@ -25,7 +25,7 @@ h1 { font-size: 1.4rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 1.6
 .wide { overflow-x: auto; } table { border-collapse: collapse; white-space: nowrap; }
 th, td { padding: .2rem .7rem .2rem 0; text-align: right; border-bottom: 1px solid #e4e9ee; }
 th:first-child, td:first-child { text-align: left; } th { color: #55636f; font-weight: 500; }
-li { margin: .2rem 0; } figure { margin: 0; } svg { width: 100%; min-width: 34rem; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #55636f; }
+li { margin: .2rem 0; } figure { margin: 0; } svg { width: 100%; max-width: 46rem; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #55636f; }
 """
 
 
@@ -181,9 +181,9 @@ def _figure(curves: Curves) -> str:
     marks.append(path(whole, 'stroke="#d55e00" stroke-width="2.2"'))
     caption = f"Requests that are slower than this. All clients together (thick), and {len(others)} clients alone"
     return (
-        f"<h2>Distribution</h2><figure><div class=\"wide\"><svg viewBox=\"0 0 {_WIDTH} {_HEIGHT}\" role=\"img\" aria-label=\"{escape(caption, quote=True)}\">"
+        f"<h2>Distribution</h2><figure><svg viewBox=\"0 0 {_WIDTH} {_HEIGHT}\" role=\"img\" aria-label=\"{escape(caption, quote=True)}\">"
         + "".join(marks)
-        + f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 6}" text-anchor="middle">response time</text></svg></div>'
+        + f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 6}" text-anchor="middle">response time</text></svg>'
         + f"<figcaption class=quiet>{escape(caption)}.</figcaption></figure>"
     )
 
