@@ -15,7 +15,7 @@ FILE = "report.html"
 # clients that have a curve of their own
 _MOST_CURVES = 24
 _POINTS = 200
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 560, 400, 60, 28, 44, 12
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 560, 400, 68, 28, 44, 12
 # those of the program's own pages
 _STYLE = """
 :root { color: #17212b; background: #fff; font: 15px/1.45 system-ui, sans-serif; }
