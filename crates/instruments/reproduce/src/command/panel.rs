@@ -139,10 +139,13 @@ fn no_faster_than_ideal(judgement: Judgement) -> Judgement {
     }
 }
 
-/// Measured latencies are the same to the nanosecond only where both are the time-out, which stands for requests without an answer.
+/// Measured latencies are the same to a thousandth, with certainty, only where both are the time-out, which stands for requests
+/// without an answer.
 fn no_time_outs(judgement: Judgement) -> Judgement {
+    const ALIKE: f64 = 1e-3;
+    let is_one = |ratio: f64| (ratio - 1.0).abs() < ALIKE;
     match judgement.ratio {
-        Some(ratio) if ratio.lo == 1.0 && ratio.hi == 1.0 => Judgement {
+        Some(ratio) if is_one(ratio.lo) && is_one(ratio.hi) => Judgement {
             judged: Judged::Undecided,
             why: "in both, more requests than that had no answer within the time-out".to_owned(),
             ..judgement
