@@ -215,7 +215,7 @@ def test_clients_without_requests_do_no_harm():
     assert together([nothing, part([5, 6])])[1]["mean"] == 5.5
 
 
-def requests(first_ns, count, clock=b"CLOCK_MONOTONIC of the client host, since boot"):
+def requests(first_ns, count, clock=b"CLOCK_MONOTONIC of the client host, since boot", port=40_000):
     instant = {b"unit": b"ns", b"clock": clock}
     schema = pyarrow.schema(
         [
@@ -224,10 +224,14 @@ def requests(first_ns, count, clock=b"CLOCK_MONOTONIC of the client host, since 
             pyarrow.field("received", pyarrow.int64(), metadata=instant),
             pyarrow.field("response_time_ns", pyarrow.int64(), metadata={b"unit": b"ns"}),
             pyarrow.field("thread", pyarrow.int32()),
+            pyarrow.field("client_port", pyarrow.uint32()),
+            pyarrow.field("request_id", pyarrow.uint32()),
+            pyarrow.field("warm_up", pyarrow.bool_()),
         ]
     )
     intended = [first_ns + n * 1_000_000 for n in range(count)]
     columns = [intended, [at + 10 for at in intended], [*(at + 500 for at in intended[:-1]), None], [490] * count, [0] * count]
+    columns += [[port] * count, [n % (1 << 16) for n in range(count)], [False] * count]
     return pyarrow.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
 
 

@@ -58,7 +58,10 @@ def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
         assert abs(row["start"]["off_plan_ns"]) <= row["start"]["error_ns"] + start.error_ns
     table = pyarrow.parquet.read_table(out / "requests.parquet")
     assert set(table["client"].to_pylist()) == {0, 1} and len(table) == sum(len(each.requests) for each in measured)
+    # over a Unix socket there are no ports
+    assert table["client_port"].null_count == len(table)
     assert found["start_skew"]["max_ns"] >= 0 and "start skew" in said
+    assert (out / "report.html").read_text().count("<polyline") == 3
 
 
 def test_a_rank_that_is_killed_under_mpirun_leaves_the_others(prepared):

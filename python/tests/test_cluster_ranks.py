@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import stat
 import sys
@@ -21,6 +22,7 @@ from taillab.cluster.experiment import FAILED, INVALID, OK, Settings
 from taillab.cluster.faults import LostRankError, SilentRankError, UsageError, VersionsError
 from taillab.cluster.master import Master, Member, Waits
 from taillab.cluster.plan import Load
+from taillab.cluster.words import length
 from taillab.cluster.worker import Hello
 
 # an agent that has measured before: it waits for its start and hands over what was prepared for its client
@@ -70,7 +72,7 @@ def prepared(tmp_path, monkeypatch):
         directory = tmp_path / f"client-{client}"
         directory.mkdir()
         (directory / "latency.hlog").write_text(f"Tag=response_time,0.000,1.000,1.0,{hlog(values)}\n")
-        pyarrow.parquet.write_table(requests(100 * S, len(values)), directory / "requests.parquet")
+        pyarrow.parquet.write_table(requests(100 * S, len(values), port=40_000 + client), directory / "requests.parquet")
         (directory / "result.json").write_text(json.dumps(result_of(values)))
     program = tmp_path / "taillab"
     program.write_text(AGENT.format(python=sys.executable, place=str(tmp_path)))
@@ -161,7 +163,64 @@ def test_a_rank_on_the_servers_host_traces_it(prepared):
     assert [row["client"] for row in found["clients"]] == [0, 1] and found["requests"] == 4_000
     # T1 is on the server's clock, which was measured too; none of these is of the measurement
     assert found["arrivals"]["seen_at"] == "T1" and found["arrivals"]["arrivals"] == 0
+    # an older program does not say whose requests these were
+    assert found["server"]["joined"] is None and not (folder / "out" / "joined.parquet").exists()
     assert "server host-3: sojourn p50" in shown[0] and (folder / "out" / "server" / "summary.json").is_file()
+
+
+def test_requests_have_the_stamps_of_the_servers_host(prepared):
+    folder, records = prepared
+    ahead = 7 * S
+    (folder / "server").mkdir()
+    traced = {"measured": {"sojourn": distribution(records[2])}, "verdict": {"valid": True, "reasons": []}}
+    (folder / "server" / "summary.json").write_text(json.dumps(traced))
+    # it saw the requests of the first client
+    table = requests(100 * S, 2_000)
+    stamps = {"t1": pc.add(table["sent"], ahead + 100), "t6": pc.add(table["sent"], ahead + 390)}
+    fields = [pyarrow.field(name, pyarrow.int64(), metadata=table.schema.field("sent").metadata) for name in stamps]
+    fields += [pyarrow.field(name, pyarrow.uint32()) for name in ("client_port", "request_id", "client_hash")]
+    columns = [*stamps.values(), table["client_port"], table["request_id"], pyarrow.array([9] * 2_000, pyarrow.uint32())]
+    seen = pyarrow.Table.from_arrays(columns, schema=pyarrow.schema(fields))
+    pyarrow.parquet.write_table(seen, folder / "server" / "requests.parquet")
+    clock = lambda offset: [Offset(99 * S, offset, 10.0), Offset(110 * S, offset, 10.0)]
+    members = [Member(rank, f"host-{rank}", "0.1.0", clock(0.0), directory=folder / f"client-{rank - 1}") for rank in (1, 2)]
+    server = Member(3, "host-3", "0.1.0", clock(float(ahead)), directory=folder / "server")
+    found = report.conclude(report.Experiment("run", load(), 100 * S, "0.1.0"), members, server, folder)
+    joined = found["server"]["joined"]
+    # the last request of each client has no answer
+    assert (joined["answered"], joined["joined"], joined["ambiguous"]) == (3_998, 1_999, 0)
+    table = pyarrow.parquet.read_table(folder / "joined.parquet")
+    assert set(table["client"].to_pylist()) == {0} and set(table["outside_ns"].to_pylist()) == {490 - 290}
+    said = "50.00% of the answered requests are joined with the server's stamps; outside of the server they took p50 200 ns"
+    assert said in report.text(found)
+    page = (folder / "report.html").read_text()
+    assert "50.00% of the answered requests are joined" in page and page.count("<polyline") == 3
+
+
+def test_the_page_has_every_clients_floor_lateness_and_verdict(prepared):
+    folder, records = prepared
+    late = result_of(records[1])
+    late["verdict"] = {"valid": False, "reasons": [{"key": "late_client", "text": "it sent <late>"}]}
+    (folder / "client-1" / "result.json").write_text(json.dumps(late))
+    clock = [Offset(0, 0.0, 10.0), Offset(S, 0.0, 10.0)]
+    members = [Member(rank, f"host-{rank}", "0.1.0", clock, directory=folder / f"client-{rank - 1}") for rank in (1, 2)]
+    members.append(Member(3, "a&b", failures=["rank 3 on a&b ended"], is_lost=True))
+    found = report.conclude(report.Experiment("load", load(), 0, "0.1.0"), members, None, folder)
+    page = (folder / "report.html").read_text()
+    rows = page.split("<h2>Each client</h2>")[1].split("<tr>")[2:]
+    cells = [[re.sub(r"<[^>]*>", "", cell) for cell in row.split("</td>")] for row in rows]
+    assert [row[0] for row in cells] == ["0 host-1", "1 host-2", "2 a&amp;b"]
+    # requests, the floor's p50 and p99, how late it sent, and what it says of itself
+    assert cells[0][1] == "2,000" and cells[0][5:8] == ["5 µs", "5 µs", "200 ns"] and [row[10] for row in cells] == ["valid", "not valid", "no result"]
+    assert 'href="client-0/report.html"' in rows[0] and "href" not in rows[2]
+    for each in found["response_time"]["quantiles"]:
+        assert each["value"] is None or f"<td>{length(each['value'])}</td><td>{length(each['lo'])} to" in page
+    assert "client 1 on host-2: it sent &lt;late&gt;" in page and "<late>" not in page and "not valid, partial" in page
+    # all together, and each of those that measured; the points are inside of the picture
+    lines = re.findall(r'<polyline points="([^"]*)"', page)
+    assert len(lines) == 3 and "<script" not in page and "http" not in page.split("</title>")[1]
+    for x, y in (point.split(",") for line in lines for point in line.split()):
+        assert 0 <= float(x) <= 560 and 0 <= float(y) <= 400
 
 
 def test_who_fails_is_named_and_what_the_others_measured_is_kept(prepared, monkeypatch):

@@ -87,6 +87,7 @@ fn rows_go_to_the_second_in_which_they_were_due() {
                 t5: None,
                 t6: intended + Nanos::from_micros(20),
             }),
+            key: None,
             ideal: Some(Nanos::from_micros(10)),
             worker: None,
             main_cause: None,

@@ -8,7 +8,7 @@ use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use taillab_model::explanation::Cause;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Stamps};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey, Stamps};
 use taillab_report::ReportError;
 use taillab_report::requests::{RequestRow, write_parquet};
 
@@ -30,6 +30,11 @@ fn three_rows() -> Vec<RequestRow> {
                 t5: Some(at(200)),
                 t6: at(250),
             }),
+            key: Some(RequestKey {
+                address: 200,
+                port: 40_000,
+                id: 65_535,
+            }),
             ideal: Some(Nanos::new(170)),
             worker: Some(4711),
             main_cause: None,
@@ -50,6 +55,7 @@ fn three_rows() -> Vec<RequestRow> {
                 t5: None,
                 t6: at(450),
             }),
+            key: None,
             ideal: Some(Nanos::new(120)),
             worker: None,
             main_cause: Some(Cause::BlockedLock),
@@ -59,6 +65,7 @@ fn three_rows() -> Vec<RequestRow> {
         },
         RequestRow {
             server: None,
+            key: None,
             ideal: None,
             worker: None,
             main_cause: None,
@@ -136,15 +143,24 @@ fn what_was_written_is_read_back() {
         words("main_cause"),
         [None, Some("blocked_lock".to_owned()), None]
     );
-    let worker = batch.column_by_name("worker").unwrap();
-    let worker: Vec<Option<u32>> = worker.as_primitive::<UInt32Type>().iter().collect();
-    assert_eq!(worker, [Some(4711), None, None]);
+    let numbers = |name: &str| -> Vec<Option<u32>> {
+        let column = batch.column_by_name(name).unwrap();
+        column.as_primitive::<UInt32Type>().iter().collect()
+    };
+    for (name, first) in [
+        ("worker", 4711),
+        ("client_port", 40_000),
+        ("client_hash", 200),
+        ("request_id", 65_535),
+    ] {
+        assert_eq!(numbers(name), [Some(first), None, None], "{name}");
+    }
     let warm_up = batch.column_by_name("warm_up").unwrap().as_boolean();
     assert_eq!(
         warm_up.iter().collect::<Vec<_>>(),
         [true, false, false].map(Some)
     );
-    assert_eq!(batch.num_columns(), 21);
+    assert_eq!(batch.num_columns(), 24);
 }
 
 #[test]

@@ -206,12 +206,19 @@ mod tests {
     #[test]
     fn every_printed_command_line_is_one() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut texts: Vec<(String, String)> = ["README.md", "CONTRIBUTING.md", "docs/tune.md"]
-            .map(|name| {
-                let text = fs::read_to_string(root.join(name)).unwrap();
-                (name.to_owned(), text)
-            })
-            .to_vec();
+        let mut texts: Vec<(String, String)> = [
+            "README.md",
+            "CONTRIBUTING.md",
+            "docs/tune.md",
+            "docs/tutorial.md",
+            "docs/recipes.md",
+            "docs/since-the-papers.md",
+        ]
+        .map(|name| {
+            let text = fs::read_to_string(root.join(name)).unwrap();
+            (name.to_owned(), text)
+        })
+        .to_vec();
         for folder in ["crates", "scripts", "schemas"] {
             pages(&root.join(folder), &mut texts);
         }

@@ -202,6 +202,27 @@ fn what_documents_name_is_there() {
 }
 
 #[test]
+fn the_links_of_every_page_in_docs_lead_somewhere() {
+    let mut pages = 0;
+    for folder in ["docs", "docs/notes"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).unwrap();
+                assert_eq!(
+                    broken(&path, &text),
+                    [""; 0],
+                    "{} links them",
+                    path.display()
+                );
+                pages += 1;
+            }
+        }
+    }
+    assert!(pages > 25, "{pages}");
+}
+
+#[test]
 fn a_link_that_leads_nowhere_is_found() {
     let page = root().join("README.md");
     let text = "[a](CONTRIBUTING.md#recipes) [b](no.md) [c](CONTRIBUTING.md#no) [d](https://x/no)";

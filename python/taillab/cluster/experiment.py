@@ -17,6 +17,7 @@ from taillab.cluster.link import Link
 from taillab.cluster.master import Master, Member, Waits
 from taillab.cluster.plan import Load, fan_out_plans, plans
 from taillab.cluster.report import Experiment
+from taillab.cluster.words import length
 
 # exit codes, as those of the program
 OK, FAILED, INVALID, INTERRUPTED = 0, 1, 4, 130
@@ -195,9 +196,9 @@ def _rtt_text(rows: list[dict[str, Any]]) -> str:
     lines = [f"{'host':<20} {'protocol':<12} {'mode':<12} {'bytes':>8} {'p50':>9} {'p99':>9} {'max':>9}"]
     for row in rows:
         at = {each["q"]: each["value"] for each in row["rtt"]["quantiles"]}
-        shown = [report.length(at[q]) if at.get(q) is not None else "-" for q in (0.5, 0.99)]
+        shown = [length(at[q]) if at.get(q) is not None else "-" for q in (0.5, 0.99)]
         lines.append(
             f"{row['host'][:20]:<20} {row['proto']:<12} {row['mode']:<12} {row['size_bytes']:>8} {shown[0]:>9} {shown[1]:>9} "
-            f"{report.length(row['rtt']['max']):>9}"
+            f"{length(row['rtt']['max']):>9}"
         )
     return "\n".join(lines) + "\n"

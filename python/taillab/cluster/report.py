@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from taillab import histogram as histograms
-from taillab.cluster import fanout
+from taillab.cluster import fanout, join, page
 from taillab.cluster.master import Member
 from taillab.cluster.merge import QUANTILES, Part, Records, instants, superposition, together, write_requests
 from taillab.cluster.plan import Load
+from taillab.cluster.words import at, length, quantile_name
 from taillab.histogram import Histogram
 
 SCHEMA_VERSION = 1
@@ -34,9 +37,10 @@ class Experiment:
 
 
 def conclude(experiment: Experiment, clients: list[Member], server: Member | None, out: Path) -> dict[str, Any]:
-    """Merges what is in `out`, writes `cluster.json` and the requests of all, and returns the result."""
+    """Merges what is in `out`, writes `cluster.json`, its page and the requests of all, and returns the result."""
     rows = [_client(experiment, member) for member in clients]
-    _, distribution = together(part for member in clients if (part := _part(member)) is not None)
+    curves = page.Curves()
+    curves.whole, distribution = together(_parts(clients, curves))
     merged = _requests(clients, out) if not experiment.interrupted else 0
     measured = [row for row in rows if row["requests"] is not None]
     result = {
@@ -56,9 +60,21 @@ def conclude(experiment: Experiment, clients: list[Member], server: Member | Non
         "clients": rows,
         "server": _server(server),
     }
+    if result["server"] and merged:
+        result["server"]["joined"] = _joined(experiment, clients, server, out)
     result["verdict"] = _verdict(experiment, result)
+    (out / page.FILE).write_text(page.render(result, curves))
     _write(result, out)
     return result
+
+
+def _parts(clients: list[Member], curves: page.Curves) -> Iterator[Part]:
+    """What each client measured, one after the other; the page gets its curve."""
+    for member in clients:
+        part = _part(member)
+        if part is not None:
+            curves.add(f"{member.number} {member.host}", part.histogram)
+            yield part
 
 
 def conclude_fan_out(experiment: Experiment, targets: list[str], members: list[Member], out: Path) -> dict[str, Any]:
@@ -91,13 +107,13 @@ def fan_out_text(result: dict[str, Any]) -> str:
     for row in result["clients"]:
         verdict = "no result" if row["verdict"] is None else "valid" if row["verdict"]["valid"] else "not valid"
         count = f"{row['requests']:,}" if row["requests"] is not None else "-"
-        lines.append(f"{row['target'][:36]:<36} {count:>10} {_at(row['response_time'], 0.5):>9} {_at(row['response_time'], 0.99):>9}  {verdict}")
+        lines.append(f"{row['target'][:36]:<36} {count:>10} {at(row['response_time'], 0.5):>9} {at(row['response_time'], 0.99):>9}  {verdict}")
     lines += ["", f"the slowest of {found['servers']}, of {found['complete']:,} requests that all answered ({found['incomplete']:,} were not)"]
     lines.append(f"  {'':<9} {'measured':>9}  {'95 % interval':<24} if the servers were independent")
     for each in found["quantiles"]:
         if each["value"] is not None:
             upper = length(each["hi"]) if each["hi"] is not None else "unknown"
-            lines.append(f"  {_name(each['q']):<9} {length(each['value']):>9}  {length(each['lo']) + ' to ' + upper:<24} {length(each['independent'])}")
+            lines.append(f"  {quantile_name(each['q']):<9} {length(each['value']):>9}  {length(each['lo']) + ' to ' + upper:<24} {length(each['independent'])}")
     verdict = result["verdict"]
     lines += ["", f"{'valid' if verdict['valid'] else 'not valid'}{', partial' if result['partial'] else ''}"]
     lines += [f"  {each['text']}" for each in (*verdict["reasons"], *verdict["warnings"])]
@@ -128,13 +144,9 @@ def _part(member: Member) -> Part | None:
     return Part(found.get(_SERIES, Histogram(())), report["load"][_SERIES], spoiled)
 
 
-def _name(q: float) -> str:
-    return f"p{100 * q:g}"
-
-
 def _spoiled_by(verdict: dict[str, Any], q: float) -> list[str]:
     """Why a client withdraws a percentile, other than that it alone has too few requests."""
-    claims = [claim for claim in verdict.get("claims", []) if claim["claim"] == _name(q) and not claim["valid"]]
+    claims = [claim for claim in verdict.get("claims", []) if claim["claim"] == quantile_name(q) and not claim["valid"]]
     return [key for claim in claims for key in claim.get("because", []) if key != "unsupported_percentile"]
 
 
@@ -194,6 +206,21 @@ def _requests(clients: list[Member], out: Path) -> int:
     return write_requests(records, out / "requests.parquet") if records else 0
 
 
+def _joined(experiment: Experiment, clients: list[Member], server: Member | None, out: Path) -> dict[str, Any] | None:
+    """Joins the clients' requests with what the server's host saw of them."""
+    traced = _traced(server)
+    if traced is None or server is None:
+        return None
+    errors = [member.clock().error_ns(experiment.at_ns + experiment.load.length_ns) for member in (server, *clients) if member.is_ready]
+    return join.join(out / "requests.parquet", traced, server.clock(), 2 * math.ceil(max(errors)), out / join.FILE)
+
+
+def _traced(server: Member | None) -> Path | None:
+    """The requests that the server's host saw, where its clock is known."""
+    path = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
+    return path if path is not None and path.is_file() else None
+
+
 def _arrivals(experiment: Experiment, clients: list[Member], server: Member | None, out: Path | None) -> dict[str, Any] | None:
     """The superposition of all clients: at T1 where the server's host was traced, else as they sent it."""
     load = experiment.load
@@ -202,8 +229,8 @@ def _arrivals(experiment: Experiment, clients: list[Member], server: Member | No
     first, last = experiment.at_ns + load.warmup_ns, experiment.at_ns + load.length_ns
     sending = sum(member.has_result for member in clients)
     rate = load.rate_per_s * (sending / len(clients) if any(member.is_lost for member in clients) else 1)
-    traced = server.directory / "requests.parquet" if server and server.directory and server.is_ready else None
-    if rate > 0 and traced is not None and traced.is_file() and server is not None:
+    traced = _traced(server)
+    if rate > 0 and traced is not None and server is not None:
         seen_at, offset = "T1", round(server.clock().offset_ns(first))
         times = instants(traced, "t1", first + offset, last + offset, rate)
     elif rate > 0 and out is not None:
@@ -224,6 +251,7 @@ def _server(server: Member | None) -> dict[str, Any] | None:
         "failures": server.failures,
         "sojourn": found["measured"]["sojourn"] if found else None,
         "verdict": found["verdict"] if found else None,
+        "joined": None,
     }
 
 
@@ -264,9 +292,9 @@ def _spoiled(result: dict[str, Any]) -> list[dict[str, str]]:
         spoiled = [q for q in QUANTILES if _spoiled_by(row["verdict"], q)]
         if spoiled:
             why = ", ".join(dict.fromkeys(_spoiled_by(row["verdict"], spoiled[0])))
-            text = f"client {row['client']} on {row['host']} is left out of {', '.join(map(_name, spoiled))}: {why}; see its report"
+            text = f"client {row['client']} on {row['host']} is left out of {', '.join(map(quantile_name, spoiled))}: {why}; see its report"
             found.append({"key": "client_spoiled", "text": text})
-    nobody = [_name(each["q"]) for each in result["response_time"]["quantiles"] if not each["clients"] and measured]
+    nobody = [quantile_name(each["q"]) for each in result["response_time"]["quantiles"] if not each["clients"] and measured]
     if nobody:
         text = f"no client can be believed at {', '.join(nobody)}: give each its own CPUs, or more clients a lower rate each"
         found.append({"key": "percentiles_withdrawn", "text": text})
@@ -282,13 +310,13 @@ def text(result: dict[str, Any]) -> str:
     lines += ["", f"{'client':<24} {'requests':>10} {'p50':>9} {'p99':>9} {'floor p99':>9} {'late p99':>9} {'start off':>10}  verdict"]
     lines += [_row(row) for row in result["clients"]]
     whole = result["response_time"]
-    lines.append(f"{'all':<24} {result['requests']:>10,} {_at(whole, 0.5):>9} {_at(whole, 0.99):>9}")
+    lines.append(f"{'all':<24} {result['requests']:>10,} {at(whole, 0.5):>9} {at(whole, 0.99):>9}")
     lines += ["", "response time of all requests, from the intended send (95 % interval)"]
     for each in whole["quantiles"]:
         if each["value"] is not None:
             upper = length(each["hi"]) if each["hi"] is not None else "unknown"
             some = f", of {each['clients']} clients" if each["clients"] < sum(row["requests"] is not None for row in result["clients"]) else ""
-            lines.append(f"  {_name(each['q']):<9} {length(each['value']):>9}  ({length(each['lo'])} to {upper}{some})")
+            lines.append(f"  {quantile_name(each['q']):<9} {length(each['value']):>9}  ({length(each['lo'])} to {upper}{some})")
     if whole["count"]:
         lines.append(f"  max       {length(whole['max']):>9}")
     skew = result["start_skew"]
@@ -296,11 +324,23 @@ def text(result: dict[str, Any]) -> str:
         lines.append(f"start skew  median {length(skew['median_ns'])}, max {length(skew['max_ns'])}, clocks within {length(skew['error_ns'])}")
     server = result["server"]
     if server and server["sojourn"]:
-        lines.append(f"server {server['host']}: sojourn p50 {_at(server['sojourn'], 0.5)}, p99 {_at(server['sojourn'], 0.99)}")
+        lines.append(f"server {server['host']}: sojourn p50 {at(server['sojourn'], 0.5)}, p99 {at(server['sojourn'], 0.99)}")
+    if server and server["joined"]:
+        lines.append(_joined_text(server["joined"]))
     verdict = result["verdict"]
     lines += ["", f"{'valid' if verdict['valid'] else 'not valid'}{', partial' if result['partial'] else ''}"]
     lines += [f"  {each['text']}" for each in (*verdict["reasons"], *verdict["warnings"])]
     return "\n".join(lines) + "\n"
+
+
+def _joined_text(joined: dict[str, Any]) -> str:
+    share = joined["joined"] / joined["answered"] if joined["answered"] else 0.0
+    line = f"{share:.2%} of the answered requests are joined with the server's stamps"
+    outside = joined["outside_p50"]
+    if outside:
+        span = f"{length(outside['lo'])} to {length(outside['hi'])}"
+        line += f"; outside of the server they took p50 {length(outside['value'])} ({span})"
+    return line
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -310,21 +350,7 @@ def _row(row: dict[str, Any]) -> str:
     skew = row["start"]["skew_ns"] if row["start"] else None
     verdict = "valid" if row["verdict"]["valid"] else "not valid"
     return (
-        f"{name:<24} {row['requests']:>10,} {_at(row['response_time'], 0.5):>9} {_at(row['response_time'], 0.99):>9} "
-        f"{_at(row['floor'], 0.99):>9} {_at(row['lateness'], 0.99):>9} {length(skew) if skew is not None else '-':>10}  "
+        f"{name:<24} {row['requests']:>10,} {at(row['response_time'], 0.5):>9} {at(row['response_time'], 0.99):>9} "
+        f"{at(row['floor'], 0.99):>9} {at(row['lateness'], 0.99):>9} {length(skew) if skew is not None else '-':>10}  "
         f"{verdict}{', partial' if row['partial'] else ''}"
     )
-
-
-def _at(distribution: dict[str, Any] | None, q: float) -> str:
-    quantiles = distribution["quantiles"] if distribution else []
-    value = next((each["value"] for each in quantiles if abs(each["q"] - q) < 1e-9), None)
-    return length(value) if value is not None else "-"
-
-
-def length(ns: float) -> str:
-    """A length with three digits and its unit."""
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= scale:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns:.0f} ns"

@@ -1,4 +1,5 @@
-//! Experiments that come with the program: the effects of *Tales of the Tail*, one by one.
+//! Experiments that come with the program: the effects of *Tales of the Tail*, one by one. `taillab run` takes them by name, and
+//! the figures of `taillab reproduce` begin with them.
 
 use taillab_console::exit::Failure;
 
@@ -32,11 +33,17 @@ pub const PRESETS: [Preset; 6] = [
 ];
 
 impl Preset {
+    /// The preset with this name, without `preset:`.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut presets = PRESETS.into_iter();
+        presets.find(|preset| preset.name.strip_prefix("preset:") == Some(name))
+    }
+
     /// Its settings.
     ///
     /// # Errors
     /// Never: a test reads all of them.
-    pub(super) fn table(self) -> Result<toml::Table, Failure> {
+    pub fn table(self) -> Result<toml::Table, Failure> {
         self.text
             .parse()
             .map_err(|error| Failure::usage(format!("{}: {error}", self.name)))

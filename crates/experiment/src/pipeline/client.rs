@@ -41,11 +41,13 @@ impl Client<'_> {
 
     /// Rows of the requests whose intended sends are not in `seen`, which is sorted.
     pub fn unseen<'a>(&'a self, seen: &'a [Monotonic]) -> impl Iterator<Item = RequestRow> + 'a {
+        let address = address_hash(self.address);
         self.load
             .iter()
             .filter(|entry| seen.binary_search(&entry.times.intended).is_err())
-            .map(|entry| RequestRow {
+            .map(move |entry| RequestRow {
                 server: None,
+                key: entry.key.map(|key| RequestKey { address, ..key }),
                 ideal: None,
                 worker: None,
                 main_cause: None,

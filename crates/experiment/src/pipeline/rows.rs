@@ -87,6 +87,7 @@ impl Rows {
             let worker = matched.workers[place];
             let row = RequestRow {
                 server: Some(request.server),
+                key: Some(matched.keys[place]),
                 ideal: if measured { ideal.next() } else { None },
                 worker: (worker != 0).then_some(worker),
                 main_cause: None,

@@ -30,6 +30,14 @@ impl Keys {
         }
     }
 
+    /// The client's port of request `k`; `None` over Unix sockets, and on streams if it was not noted or not sent.
+    pub fn port_of(&self, k: usize) -> Option<u16> {
+        match self {
+            Self::Counted(ids) => Some(ids.key_of(k).port),
+            Self::Noted(places) => places.get(k)?.port(),
+        }
+    }
+
     /// What the packets of request `k` carry, if it is known.
     pub fn key_of(&self, k: usize) -> Option<RequestKey> {
         match self {
@@ -42,40 +50,57 @@ impl Keys {
 /// A request's connection and key: 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// With [`WITHOUT_ID`] where the id is not known.
     connection: u32,
-    /// Port 0 means no key: no connection has it.
+    /// 0 where there is none: no connection has it.
     port: u16,
     id: u16,
 }
 
+/// A bit of a place's connection: there are never that many.
+const WITHOUT_ID: u32 = 1 << 31;
+
 impl Place {
     /// The place of a request that was not sent.
-    pub const NOWHERE: Self = Self::new(u32::MAX, None);
+    pub const NOWHERE: Self = Self::new(u32::MAX, None, None);
 
-    /// The place of a request on this connection.
+    /// The place of a request on this connection, with the client's port and the request's id as far as they are known.
     #[inline]
-    pub const fn new(connection: u32, key: Option<RequestKey>) -> Self {
-        let (port, id) = match key {
-            Some(key) => (key.port, key.id),
-            None => (0, 0),
+    pub const fn new(connection: u32, port: Option<u16>, id: Option<u16>) -> Self {
+        let port = match port {
+            Some(port) => port,
+            None => 0,
         };
-        Self {
-            connection,
-            port,
-            id,
+        match id {
+            Some(id) => Self {
+                connection,
+                port,
+                id,
+            },
+            None => Self {
+                connection: connection | WITHOUT_ID,
+                port,
+                id: 0,
+            },
         }
     }
 
     /// The connection's number.
     pub fn connection(self) -> Option<usize> {
-        (self.connection != u32::MAX).then_some(self.connection as usize)
+        (self.connection != u32::MAX).then_some((self.connection & !WITHOUT_ID) as usize)
+    }
+
+    /// The client's port.
+    pub fn port(self) -> Option<u16> {
+        (self.port != 0).then_some(self.port)
     }
 
     /// What its packets carry, without the client's own address.
     pub fn key(self) -> Option<RequestKey> {
-        (self.port != 0).then_some(RequestKey {
+        let is_known = self.connection & WITHOUT_ID == 0;
+        Some(RequestKey {
             address: 0,
-            port: self.port,
+            port: self.port().filter(|_| is_known)?,
             id: self.id,
         })
     }
@@ -234,21 +259,24 @@ mod tests {
     #[test]
     fn places_take_8_bytes_and_are_noted_in_any_order() {
         assert_eq!(size_of::<Place>(), 8);
-        let mut places = unsent(2);
+        let mut places = unsent(4);
         let key = RequestKey {
             address: 0,
             port: 7,
             id: 9,
         };
-        note(&mut places, 2, Place::new(4, None));
-        note(&mut places, 0, Place::new(3, Some(key)));
+        note(&mut places, 4, Place::new(4, None, None));
+        note(&mut places, 0, Place::new(3, Some(7), Some(9)));
+        // without the right to ask for sequence numbers, and over a Unix socket
+        note(&mut places, 2, Place::new(5, Some(8), None));
+        note(&mut places, 3, Place::new(6, None, None));
         let keys = Keys::Noted(places);
-        assert_eq!(
-            (keys.connection_of(0), keys.key_of(0)),
-            (Some(3), Some(key))
-        );
-        for k in [1, 2, usize::MAX] {
-            assert_eq!((keys.connection_of(k), keys.key_of(k)), (None, None));
+        let all = |k| (keys.connection_of(k), keys.port_of(k), keys.key_of(k));
+        assert_eq!(all(0), (Some(3), Some(7), Some(key)));
+        assert_eq!(all(2), (Some(5), Some(8), None));
+        assert_eq!(all(3), (Some(6), None, None));
+        for k in [1, 4, usize::MAX] {
+            assert_eq!(all(k), (None, None, None));
         }
     }
 }

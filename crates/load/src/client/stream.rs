@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use taillab_model::summary::ClientKind;
-use taillab_model::{Monotonic, Nanos, Operation, Outcome, RequestKey};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
 use super::keys::{note, unsent};
 use super::leftover::Leftovers;
@@ -192,16 +192,19 @@ impl<T: StreamTransport> StreamClient<T> {
         if self.guesses.len() < GUESSES {
             self.guesses.push_back(connection as u32);
         }
-        let key = self.next_keys[connection].as_mut().map(|next| {
-            next.sequence = next.sequence.wrapping_add(self.request.len() as u32);
-            RequestKey {
-                address: 0,
-                port: next.port,
-                id: next.sequence as u16,
-            }
+        let origin = &mut self.next_keys[connection];
+        let after = origin.as_mut().and_then(|origin| {
+            let sequence = origin.sequence.as_mut()?;
+            *sequence = sequence.wrapping_add(self.request.len() as u32);
+            Some(*sequence as u16)
         });
+        let port = origin.as_ref().map(|origin| origin.port);
         if let Some(k) = self.number_in_count(number) {
-            note(&mut self.places, k, Place::new(connection as u32, key));
+            note(
+                &mut self.places,
+                k,
+                Place::new(connection as u32, port, after),
+            );
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub struct Entry {
     pub outcome: Outcome,
     /// The number of its connection; `None` on streams if it was not sent.
     pub connection: Option<usize>,
+    /// The client's port; `None` over Unix sockets, and on streams if it was not sent.
+    pub port: Option<u16>,
     /// What its packets carried, if that is known.
     pub key: Option<RequestKey>,
     /// It belongs to the warm-up.
@@ -349,6 +351,7 @@ impl Record {
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
             connection: self.keys.connection_of(k),
+            port: self.keys.port_of(k),
             key: self.keys.key_of(k),
             warm_up: k < self.measure_from,
         })

@@ -140,6 +140,10 @@ pub struct LoadRow {
     pub connection: u32,
     /// The thread that sent it, numbered from 0.
     pub thread: u32,
+    /// The client's port, where it has one.
+    pub port: Option<u16>,
+    /// Which of the requests from that port, as in [`RequestKey::id`](taillab_model::RequestKey::id), where that is known.
+    pub id: Option<u16>,
     /// It was sent before the measurement began.
     pub warm_up: bool,
 }

@@ -12,7 +12,7 @@ fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
     Some(length_ns(row.times.received?.saturating_since(from)))
 }
 
-const COLUMNS: [Column<LoadRow>; 14] = [
+const COLUMNS: [Column<LoadRow>; 16] = [
     Column::instant("intended", "when the schedule wanted it sent", |row| {
         Some(row.times.intended)
     }),
@@ -74,6 +74,17 @@ const COLUMNS: [Column<LoadRow>; 14] = [
         Some(row.thread)
     })
     .required(),
+    Column::number(
+        "client_port",
+        "the client's port; missing over Unix sockets, and where it was not sent",
+        |row| row.port.map(u32::from),
+    ),
+    Column::number(
+        "request_id",
+        "which request of its port, as the server's records have it: over UDP the protocol's id, over TCP the low 16 bits of \
+         the sequence number after its last byte; missing where the kernel does not tell that (it needs CAP_NET_ADMIN)",
+        |row| row.id.map(u32::from),
+    ),
     Column::flag("warm_up", "sent before the measurement began", |row| {
         Some(row.warm_up)
     }),

@@ -19,7 +19,7 @@ fn sojourn(row: &RequestRow) -> Option<i64> {
     row.server?.sojourn().map(length_ns)
 }
 
-const COLUMNS: [Column<RequestRow>; 21] = [
+const COLUMNS: [Column<RequestRow>; 24] = [
     Column::instant(
         "t1",
         "the driver handed the request's packet to the stack",
@@ -78,6 +78,20 @@ const COLUMNS: [Column<RequestRow>; 21] = [
         "operation",
         "what the request asked for: get, set or call",
         |row| row.operation.map(name_of),
+    ),
+    Column::number("client_port", "the client's port", |row| {
+        Some(u32::from(row.key?.port))
+    }),
+    Column::number(
+        "client_hash",
+        "a hash of 8 bits of the client's address",
+        |row| Some(u32::from(row.key?.address)),
+    ),
+    Column::number(
+        "request_id",
+        "which request of its client and port: over UDP the protocol's id, over TCP the low 16 bits of the sequence number \
+         after its last byte",
+        |row| Some(u32::from(row.key?.id)),
     ),
     Column::flag("warm_up", "sent before the measurement began", |row| {
         Some(row.warm_up)

@@ -112,6 +112,7 @@ fn simulated(length: Nanos) -> Sample {
         arrivals.push(t1);
         rows.push(RequestRow {
             server: Some(Stamps::new(at(t1), middle, at(t6))),
+            key: None,
             ideal: None,
             worker: None,
             main_cause: None,

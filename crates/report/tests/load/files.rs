@@ -30,6 +30,8 @@ fn row(due_ns: u64, response_ns: Option<u64>) -> LoadRow {
         },
         connection: 3,
         thread: 1,
+        port: Some(40_000),
+        id: response_ns.map(|_| 7),
         warm_up: false,
     }
 }
@@ -188,6 +190,12 @@ fn parquet_holds_every_request_with_its_outcome() {
             .as_primitive::<UInt32Type>();
         assert!(column.values().iter().all(|v| *v == value), "{name}");
     }
+    let numbers = |name: &str| -> Vec<Option<u32>> {
+        let column = batch.column_by_name(name).unwrap();
+        column.as_primitive::<UInt32Type>().iter().collect()
+    };
+    assert_eq!(numbers("client_port"), [Some(40_000); 2]);
+    assert_eq!(numbers("request_id"), [Some(7), None]);
     let warm_up = batch.column_by_name("warm_up").unwrap().as_boolean();
     assert_eq!((warm_up.value(0), warm_up.value(1)), (true, false));
 }

@@ -127,6 +127,8 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                 },
                 connection: k as u32 % 16,
                 thread: 0,
+                port: None,
+                id: None,
                 warm_up: false,
             }
         })

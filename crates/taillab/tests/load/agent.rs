@@ -1,7 +1,14 @@
 //! `taillab agent`: clients that begin together.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use taillab_load::clock::now;
 use taillab_load::serve::Listen;
@@ -78,6 +85,24 @@ fn a_client_begins_when_its_plan_says_and_saves_what_a_load_does() {
     ] {
         assert!(directory.join(name).exists(), "{name}");
     }
+    // by the port, the server's host knows whose requests it saw: one for each connection
+    assert_eq!(ports(&directory.join("requests.parquet")).len(), 4);
+}
+
+/// The clients' ports in a file of requests, each once.
+fn ports(file: &Path) -> BTreeSet<u32> {
+    let file = File::open(file).unwrap();
+    let rows = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let batches = rows.build().unwrap().map(Result::unwrap);
+    let of_batch = |batch: RecordBatch| -> Vec<u32> {
+        let column = batch.column_by_name("client_port").unwrap();
+        column
+            .as_primitive::<UInt32Type>()
+            .iter()
+            .flatten()
+            .collect()
+    };
+    batches.flat_map(of_batch).collect()
 }
 
 #[test]

@@ -102,9 +102,10 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
         let to = &panel.configurations[place];
         matches!(&to.source, Source::Live(live) if live.ideal_of.is_some())
     });
-    let judgement = match is_ideal {
-        true => no_faster_than_ideal(judgement),
-        false => judgement,
+    let judgement = match (is_ideal, panel.is_live()) {
+        (true, _) => no_faster_than_ideal(judgement),
+        (false, true) => no_time_outs(judgement),
+        (false, false) => judgement,
     };
     let ratio = judgement.ratio;
     Some(JudgedClaim {
@@ -132,6 +133,21 @@ fn no_faster_than_ideal(judgement: Judgement) -> Judgement {
             judged: Judged::Undecided,
             why: "the server seems faster than the ideal one: t or the arrivals were disturbed"
                 .to_owned(),
+            ..judgement
+        },
+        _ => judgement,
+    }
+}
+
+/// Measured latencies are the same to a thousandth, with certainty, only where both are the time-out, which stands for requests
+/// without an answer.
+fn no_time_outs(judgement: Judgement) -> Judgement {
+    const ALIKE: f64 = 1e-3;
+    let is_one = |ratio: f64| (ratio - 1.0).abs() < ALIKE;
+    match judgement.ratio {
+        Some(ratio) if is_one(ratio.lo) && is_one(ratio.hi) => Judgement {
+            judged: Judged::Undecided,
+            why: "in both, more requests than that had no answer within the time-out".to_owned(),
             ..judgement
         },
         _ => judgement,
@@ -273,6 +289,19 @@ mod tests {
         assert_eq!(why, "“all cures” is not possible here: no such setting");
         assert_eq!(claims[4].verdict, Agrees);
         assert!(shown.note.unwrap().ends_with("A note."));
+        // requests without an answer count with the time-out, in the default as with all cures
+        let unanswered = || {
+            let mut shown = of(1, None);
+            shown.blocks = RoundBlocks::default();
+            (0..8).for_each(|_| {
+                shown
+                    .blocks
+                    .push_measured(vec![Nanos::from_secs(1); 12_000])
+            });
+            shown
+        };
+        let found = verdicts([unanswered(), unanswered(), of(1, None)]);
+        assert_eq!(found[..2], [Undecided, Undecided]);
         // no server is faster than the ideal one
         let found = verdicts([of(200, None), of(1, None), of(3, None)]);
         assert_eq!(found[2], Undecided);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use taillab_experiment::definition::overlay;
+use taillab_experiment::definition::{Preset, overlay};
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
@@ -128,7 +128,11 @@ pub struct Panel {
     /// What the horizontal axis is, where it is not the latency.
     #[serde(default)]
     pub along: Option<Along>,
-    /// Where servers are measured: the settings that all configurations share, as in a file for `taillab run`.
+    /// Where servers are measured: the experiment of `taillab run preset:NAME`, by its name.
+    #[serde(default, rename = "preset", deserialize_with = "settings_of_preset")]
+    pub preset_settings: Option<toml::Table>,
+    /// Where servers are measured: the settings that all configurations share, above those of the preset, as in a file for
+    /// `taillab run`.
     #[serde(default)]
     pub experiment: Option<toml::Table>,
     /// CPUs without which the panel is left out.
@@ -305,6 +309,14 @@ fn usual_service() -> Service {
     Service::deterministic(SERVICE_TIME)
 }
 
+fn settings_of_preset<'de, D: Deserializer<'de>>(from: D) -> Result<Option<toml::Table>, D::Error> {
+    use serde::de::Error;
+    let name = String::deserialize(from)?;
+    let preset =
+        Preset::named(&name).ok_or_else(|| Error::custom(format!("there is no preset {name}")))?;
+    preset.table().map(Some).map_err(Error::custom)
+}
+
 /// What is written as text.
 fn parsed<'de, D: Deserializer<'de>, T: std::str::FromStr<Err: std::fmt::Display>>(
     from: D,
@@ -326,12 +338,13 @@ impl Panel {
 
     /// Whether its servers are measured, and not simulated.
     pub const fn is_live(&self) -> bool {
-        self.experiment.is_some()
+        self.preset_settings.is_some() || self.experiment.is_some()
     }
 
     /// The settings of a configuration, as in a file for `taillab run`.
     pub fn settings(&self, live: &Live) -> toml::Table {
-        let mut settings = self.experiment.clone().unwrap_or_default();
+        let mut settings = self.preset_settings.clone().unwrap_or_default();
+        overlay(&mut settings, self.experiment.clone().unwrap_or_default());
         overlay(&mut settings, live.experiment.clone().unwrap_or_default());
         settings
     }
@@ -346,7 +359,7 @@ impl Panel {
             let name = &configuration.name;
             if live.is_some() != self.is_live() {
                 return Err(format!(
-                    "`{name}` is measured if its panel has an experiment, and else not"
+                    "`{name}` is measured if its panel has an experiment or a preset, and else not"
                 ));
             }
             let of = live.and_then(|live| live.ideal_of.as_ref());
@@ -463,5 +476,26 @@ mod tests {
         assert!(wrong("says = ", "panel = \"p\"\nsays = ").contains("about no panel"));
         assert!(wrong("what = ", "wat = ").contains("wat"));
         assert!(wrong("queue = ", "cue = ").contains("configuration"));
+        let preset = "[[figure.panel]]\n        preset = \"lunch\"";
+        assert!(wrong("[[figure.panel]]", preset).contains("no preset lunch"));
+    }
+
+    #[test]
+    fn a_panel_lays_its_settings_over_those_of_its_preset() {
+        let text = GOOD
+            .replace("[[figure.panel]]", "[[figure.panel]]\n        preset = \"background\"\n        experiment.workload.utilization = 0.8")
+            .replace("queue = { utilization = 0.5, discipline = \"ps\" }", "live = { experiment = { background = { processes = 5 } } }")
+            .replace("closed = { clients = 3, utilization = 0.5, service = \"exponential:1ms\" }", "live = {}");
+        let figure = Declared::read(&text).unwrap().figure.unwrap();
+        let panel = &figure.panels[0];
+        assert!(panel.is_live());
+        let settings = |place: usize| match &panel.configurations[place].source {
+            Source::Live(live) => panel.settings(live),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(settings(0)["workload"]["utilization"].as_float(), Some(0.8));
+        assert_eq!(settings(0)["server"]["kind"].as_str(), Some("memcached"));
+        let processes = |place: usize| settings(place)["background"]["processes"].as_integer();
+        assert_eq!((processes(0), processes(1)), (Some(5), Some(2)));
     }
 }

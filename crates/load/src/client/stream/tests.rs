@@ -1,7 +1,7 @@
 //! The client of streams against connections that are a function: no network.
 
 use proptest::prelude::*;
-use taillab_model::Operation;
+use taillab_model::{Operation, RequestKey};
 
 use super::*;
 use crate::protocol::MessageSizes;
@@ -113,7 +113,7 @@ impl StreamTransport for Fake {
     fn origin(&self, connection: usize) -> Option<Origin> {
         Some(Origin {
             port: 1 + connection as u16,
-            sequence: u32::MAX - 6,
+            sequence: Some(u32::MAX - 6),
         })
     }
 

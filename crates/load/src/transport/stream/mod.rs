@@ -48,8 +48,8 @@ pub trait StreamTransport: Sockets {
 pub struct Origin {
     /// The client's port.
     pub port: u16,
-    /// The TCP sequence number of the first byte sent.
-    pub sequence: u32,
+    /// The TCP sequence number of the first byte sent; `None` where the kernel does not tell it.
+    pub sequence: Option<u32>,
 }
 
 /// Why bytes were not taken.

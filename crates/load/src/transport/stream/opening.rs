@@ -82,9 +82,9 @@ impl Opener {
             // connects the socket to itself (simultaneous open, RFC 9293, 3.5).
             return Err(Errno::CONNREFUSED);
         }
-        Ok(Some(Opened(self.sequence(socket).map(|sequence| Origin {
+        Ok(Some(Opened(Some(Origin {
             port: local.port(),
-            sequence,
+            sequence: self.sequence(socket),
         }))))
     }
 

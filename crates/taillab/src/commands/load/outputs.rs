@@ -135,6 +135,8 @@ fn row(entry: &Entry, thread: usize) -> LoadRow {
             .connection
             .map_or(0, |c| u32::try_from(c).unwrap_or(u32::MAX)),
         thread: u32::try_from(thread).unwrap_or(u32::MAX),
+        port: entry.port,
+        id: entry.key.map(|key| key.id),
         warm_up: entry.warm_up,
     }
 }
