@@ -31,7 +31,7 @@ STAGES = ("lint", "test", "live", "soak", "guest", "vm")
 KEPT = cargo.TARGET / "tests"
 MAY_SKIP = os.environ.get("TAILLAB_SKIP_LIVE") == "1"
 # From this slowness on, other programs take the CPUs, and a suite may take so many times as long again.
-DISTURBED, UNSURE = 1.5, 2
+DISTURBED, UNSURE = 1.25, 2
 
 
 def main():
@@ -137,14 +137,19 @@ class Run:
             self.check_limit(suite, took, slowness)
 
     def check_limit(self, suite, took, slowness):
-        """Going over it fails, so that somebody looks before the tests take too long to be run."""
+        """Going over it fails `make check`, so that whoever makes the tests slower notices. Who only wants to know whether
+        the program works here is told, and no more: their machine may be slow."""
         # where other programs take the CPUs, two looks before and after say little of the time between
         unsure = UNSURE if slowness > DISTURBED else 1
+        if took <= suite.limit_s * slowness * unsure:
+            return
         text = (f"took {took:.1f} s; suites.toml allows {suite.limit_s} s, {slowness * unsure:.2f} times as long in "
                 "this hour")
-        if took > suite.limit_s * slowness * unsure:
+        if "lint" in self.options.stages:
             say(f"FAILED {suite.stage}: {suite.name} {text}")
             self.add(Result(suite.name, "seconds", "failed", took, text))
+        else:
+            say(f"slow: {suite.name} {text}")
 
     def run_guests(self, wanted):
         only = self.options.only

@@ -26,7 +26,7 @@ impl Level {
     /// The level of the next trial, where there are so many `candidates`, and time for so many `pairs`. Candidates that
     /// the time has no room for get nothing: so much is left for each of the others that it can prove something.
     pub fn next(self, candidates: usize, pairs: usize) -> f64 {
-        let fits = |share: &usize| share * fewest_pairs(self.left / *share as f64) <= pairs;
+        let fits = |share: &usize| fewest_pairs(self.left / *share as f64) <= pairs / share;
         let shares = (1..=candidates).rev().find(fits).unwrap_or(1);
         self.left / shares as f64
     }
@@ -60,6 +60,23 @@ mod tests {
     fn the_fewest_pairs_are_those_that_could_prove_something() {
         for (level, pairs) in [(0.05, 6), (0.031, 7), (0.05 / 8.0, 9), (0.05 / 20.0, 10)] {
             assert_eq!(fewest_pairs(level), pairs, "{level}");
+        }
+    }
+
+    #[test]
+    fn what_has_been_spent_whole_leaves_nothing_to_any_candidate() {
+        let nothing = Level { left: 0.0 };
+        for candidates in [0, 1, 3, 10] {
+            assert_eq!(nothing.next(candidates, 1_000), 0.0);
+        }
+        assert!(!can_prove(nothing.next(10, 1_000)));
+    }
+
+    #[test]
+    fn candidates_without_time_for_a_proof_get_nothing() {
+        // six pairs at the level of one, seven each at those of two
+        for (pairs, shares) in [(0, 1), (6, 1), (13, 1), (14, 2)] {
+            assert_eq!(Level::full().next(2, pairs), ALL / f64::from(shares), "{pairs}");
         }
     }
 

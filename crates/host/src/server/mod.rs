@@ -78,8 +78,10 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the server in its namespace, on its CPUs and as its user. It gets a separate process
-    /// group: Ctrl-C at the terminal reaches only us, and we end the server in order.
+    /// Starts the server in its namespace, on its CPUs and as its user. It gets a session of its own: Ctrl-C at the
+    /// terminal reaches only us, and we end the server in order. Where the kernel divides the CPUs among sessions
+    /// (sched(7), autogroups), the server's threads then do not count as ours: a thousand of them that want to run on
+    /// their CPU would leave the generator a thousandth of the weight on its own.
     ///
     /// The server and every process that it starts end with us, for whatever reason we end. It is the
     /// first process of a new pid namespace; the kernel kills it when its parent, a thread of ours,
@@ -117,8 +119,7 @@ impl ServerProcess {
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(writer.try_clone().map_err(failed)?)
-            .stderr(writer)
-            .process_group(0);
+            .stderr(writer);
         let placing = Placing::of(spec).map_err(failed)?;
         let prepare = move || {
             placing.take_place().map_err(|(step, error)| {
@@ -310,6 +311,7 @@ impl Placing {
     fn take_place(&self) -> Result<(), (&'static str, io::Error)> {
         let step =
             |name, result: rustix::io::Result<()>| result.map_err(|e| (name, io::Error::from(e)));
+        step("begin a session", rustix::process::setsid().map(drop))?;
         if let Some(namespace) = &self.namespace {
             step(
                 "enter its network namespace",

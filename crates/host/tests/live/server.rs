@@ -65,6 +65,29 @@ fn a_command_runs_with_the_groups_of_its_user() {
     command.end(PATIENCE);
 }
 
+/// Where the kernel divides the CPUs among sessions, the server's threads would otherwise count as those of its generator.
+#[test]
+fn it_has_a_session_and_an_autogroup_of_its_own() {
+    if !live("it_has_a_session_and_an_autogroup_of_its_own") {
+        return;
+    }
+    let server = ServerProcess::spawn(&spec("sleep", &["600"])).unwrap();
+    let session = |process: &str| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        // state, parent, process group, session (proc_pid_stat(5))
+        fields.split(' ').nth(3).unwrap().to_owned()
+    };
+    let pid = server.pid().to_string();
+    assert_eq!(session(&pid), pid);
+    assert_ne!(session("self"), pid);
+    let autogroup = |process: &str| fs::read_to_string(format!("/proc/{process}/autogroup"));
+    if let Ok(ours) = autogroup("self") {
+        assert_ne!(autogroup(&pid).unwrap(), ours);
+    }
+    server.shutdown(PATIENCE).unwrap();
+}
+
 #[test]
 fn it_runs_where_and_as_whom_it_was_told() {
     if !live("it_runs_where_and_as_whom_it_was_told") {
