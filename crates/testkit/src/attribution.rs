@@ -190,6 +190,15 @@ pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool
             _ => name == other && (pid.is_none() || pid_named.is_none() || pid == pid_named),
         },
         (Culprit::Worker { tid, .. }, Culprit::Worker { tid: named, .. }) => tid == named,
+        (Culprit::Upstream { servers }, Culprit::Upstream { servers: named }) => {
+            // an explanation adds the program: `127.0.0.1:7998 (backend)`
+            let address = |named: &String| named.split(' ').next().map(str::to_owned);
+            servers
+                .iter()
+                .cloned()
+                .map(Some)
+                .eq(named.iter().map(address))
+        }
         (Culprit::Interrupt { name, .. }, Culprit::Interrupt { name: other, .. })
         | (Culprit::Softirq { name }, Culprit::Softirq { name: other })
         | (Culprit::SystemCall { name }, Culprit::SystemCall { name: other }) => name == other,

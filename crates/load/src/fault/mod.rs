@@ -7,11 +7,12 @@
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches up to 32 pages that are on disk only, 2 MiB apart | blocked in a page fault |
 //! | `io:N,READS` | every N-th request makes READS reads of 2 MiB from disk, past the page cache | blocked on storage |
+//! | `upstream:N,PORT` | every N-th request asks the server at 127.0.0.1:PORT, and waits for its answer | upstream, that server |
 //! | `skew:N` | one in N connections goes to the first worker, which then has more than its share | imbalance |
 //!
 //! The thread that has the fault stamps each occurrence ([`record`]), into memory that it allocated
 //! before. The ground truth counts only the time that the fault itself took: for a slow request the
-//! time on the CPU, for a lock the time asleep, and for page faults and reads all their time except
+//! time on the CPU, for a lock or another server the time asleep, and for page faults and reads all their time except
 //! waits for a CPU, by the kernel's own account of the thread ([`account`]).
 
 mod account;
@@ -21,6 +22,7 @@ mod mapping;
 mod pages;
 mod record;
 mod spec;
+mod upstream;
 
 use std::env::temp_dir;
 use std::io;
@@ -35,6 +37,7 @@ use self::disk::DiskFile;
 use self::lock::{Holder, ServerLock};
 use self::pages::FreshPages;
 use self::record::Recorder;
+use self::upstream::Asker;
 use crate::ground_truth::{GroundTruth, InjectedSource};
 
 pub use self::spec::{BadFault, Fault};
@@ -75,7 +78,10 @@ impl SharedPart {
     fn new(fault: Fault) -> io::Result<Self> {
         Ok(match fault {
             // skew affects how connections are assigned, not single requests: see `Fault::skew`
-            Fault::Slow { .. } | Fault::FreshPages { .. } | Fault::Skew { .. } => Self::Nothing,
+            Fault::Slow { .. }
+            | Fault::FreshPages { .. }
+            | Fault::Upstream { .. }
+            | Fault::Skew { .. } => Self::Nothing,
             Fault::Lock { every, held } => {
                 let lock = Arc::new(ServerLock::new(every, held));
                 let holder = Holder::start(&lock)?;
@@ -153,6 +159,9 @@ impl Faults {
                             name: disk::READ.to_owned(),
                         }),
                         (Fault::Slow { .. } | Fault::FreshPages { .. }, _) => only_worker(source),
+                        (Fault::Upstream { port, .. }, _) => Some(Culprit::Upstream {
+                            servers: vec![upstream::address(*port).to_string()],
+                        }),
                         (Fault::FilePages { .. } | Fault::Lock { .. } | Fault::Skew { .. }, _) => {
                             None
                         }
@@ -180,6 +189,7 @@ impl Fault {
             Self::Lock { .. } => Cause::BlockedLock,
             Self::FilePages { .. } => Cause::BlockedFault,
             Self::Io { .. } => Cause::BlockedIo,
+            Self::Upstream { .. } => Cause::Upstream,
             Self::Skew { .. } => Cause::Imbalance,
         }
     }
@@ -199,6 +209,8 @@ struct WorkerFault {
     account: ThreadAccount,
     /// The worker's own pages, for [`Fault::FreshPages`].
     pages: Option<FreshPages>,
+    /// The worker's own connection, for [`Fault::Upstream`].
+    asker: Option<Asker>,
 }
 
 impl WorkerFaults {
@@ -214,6 +226,10 @@ impl WorkerFaults {
                 pages: match fault {
                     // without the pages there is no fault, and the truth shows none
                     Fault::FreshPages { pages, .. } => FreshPages::new(pages.get() as usize).ok(),
+                    _ => None,
+                },
+                asker: match fault {
+                    Fault::Upstream { port, .. } => Some(Asker::new(*port)),
                     _ => None,
                 },
             })
@@ -250,6 +266,11 @@ impl WorkerFaults {
                     SharedPart::File(file),
                 ) if self.served.is_multiple_of(every.get()) => {
                     file.strike(&own.recorder, &own.account);
+                }
+                (Fault::Upstream { every, .. }, _) if self.served.is_multiple_of(every.get()) => {
+                    if let Some(asker) = &mut own.asker {
+                        asker.ask(&own.recorder, &own.account);
+                    }
                 }
                 _ => {}
             }
@@ -313,6 +334,30 @@ mod tests {
         let truth = run(&["fault:7,16", "slow:1000000,1ms"], 70);
         assert_eq!(truth.intervals.len(), 10);
         assert_eq!(truth.sources.len(), 2);
+    }
+
+    #[test]
+    fn a_request_that_asks_another_server_waits_for_its_answer() {
+        let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = backend.local_addr().unwrap().port();
+        let answers = std::thread::spawn(move || {
+            let (mut from, _) = backend.accept().unwrap();
+            for _ in 0..3 {
+                let mut asked = [0];
+                io::Read::read_exact(&mut from, &mut asked).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                io::Write::write_all(&mut from, &asked).unwrap();
+            }
+        });
+        let truth = run(&[&format!("upstream:5,{port}")], 17);
+        answers.join().unwrap();
+        assert_eq!(truth.intervals.len(), 3);
+        assert!(truth.total() > Nanos::from_millis(30), "{}", truth.total());
+        assert_eq!(truth.sources[0].cause, Cause::Upstream);
+
+        // nobody listens there any more
+        let truth = run(&[&format!("upstream:5,{port}")], 17);
+        assert!(truth.intervals.is_empty());
     }
 
     fn major_faults() -> u64 {

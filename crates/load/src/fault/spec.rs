@@ -1,7 +1,7 @@
 //! The notation of faults.
 
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::str::FromStr;
 
 use taillab_model::Nanos;
@@ -46,6 +46,13 @@ pub enum Fault {
         /// Number of reads, each of 2 MiB.
         reads: NonZeroU32,
     },
+    /// One in `every` requests of a worker asks another server and waits for its answer.
+    Upstream {
+        /// One in this number of requests has the fault.
+        every: NonZeroU64,
+        /// Where that server listens, on the loopback address.
+        port: NonZeroU16,
+    },
     /// Connections are assigned to workers unevenly.
     Skew {
         /// One in this number of connections goes to the first worker.
@@ -69,7 +76,7 @@ const MOST: u32 = 4096;
 impl Fault {
     /// How faults are written; N counts requests of a worker.
     pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), \
-         io:N,READS or skew:N (of connections, one in N is the first worker's)";
+         io:N,READS, upstream:N,PORT (of 127.0.0.1) or skew:N (of connections, one in N is the first worker's)";
 
     /// N of [`Self::Skew`]; `None` for other faults.
     pub fn skew(&self) -> Option<NonZeroUsize> {
@@ -124,6 +131,10 @@ fn parse(text: &str) -> Option<Fault> {
             every: every.parse().ok()?,
             reads: count(much)?,
         },
+        "upstream" => Fault::Upstream {
+            every: every.parse().ok()?,
+            port: much.parse().ok()?,
+        },
         _ => return None,
     })
 }
@@ -141,6 +152,7 @@ impl fmt::Display for Fault {
             Self::FreshPages { every, pages } => write!(f, "fault:{every},{pages}"),
             Self::FilePages { every, pages } => write!(f, "major-fault:{every},{pages}"),
             Self::Io { every, reads } => write!(f, "io:{every},{reads}"),
+            Self::Upstream { every, port } => write!(f, "upstream:{every},{port}"),
             Self::Skew { one_in } => write!(f, "skew:{one_in}"),
         }
     }
@@ -158,6 +170,7 @@ mod tests {
             "fault:200,64",
             "major-fault:200,4",
             "io:500,2",
+            "upstream:100,7998",
             "skew:2",
         ] {
             let fault: Fault = text.parse().unwrap();
@@ -176,6 +189,8 @@ mod tests {
             "slow:10,5",
             "lock:5,1ms",
             "io:10,0",
+            "upstream:10,0",
+            "upstream:10,65536",
             "skew:0",
             "skew:2,1",
             "io:10,9999",

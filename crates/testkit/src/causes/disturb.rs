@@ -9,8 +9,8 @@ use taillab_load::ground_truth::GroundTruth;
 use super::kind::Disturbance;
 use super::setup::BenchOptions;
 use crate::injection::{
-    CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,
-    packet_flood, packet_loss, quota, rt_hog, timer_storm,
+    CpuGroup, Disturber, InjectionError, Stop, backend, background, make_real_time, make_yielding,
+    packet_flood, packet_loss, quota, rt_hog, stops, timer_storm,
 };
 
 /// The server that is disturbed, and where it runs.
@@ -97,6 +97,11 @@ impl Disturbers {
             }
             Disturbance::Timers(schedule) => timer_storm(server, client, schedule)?,
             Disturbance::Flood(schedule) => packet_flood(server, client, schedule)?,
+            Disturbance::Stops(schedule) => {
+                let processes = target.server.processes();
+                thread(stops(&processes, client, server, schedule)?)
+            }
+            Disturbance::Backend(takes) => thread(backend(target.testbed, client, takes)?),
             Disturbance::Loss(one_in) => packet_loss(target.testbed, one_in)?,
             Disturbance::RtHog(appetite) => {
                 let threads = target.server.threads();

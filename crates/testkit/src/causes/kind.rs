@@ -41,6 +41,10 @@ pub enum Disturbance {
     Timers(Schedule),
     /// A CPU quota.
     Quota(Schedule),
+    /// Signals that stop the server.
+    Stops(Schedule),
+    /// Another server, which takes this long for each answer.
+    Backend(Nanos),
     /// A real-time thread that makes the kernel throttle all real-time threads, unless it pauses.
     RtHog(Appetite),
     /// No disturbance: the server's threads have priority over all ordinary ones.
@@ -187,6 +191,17 @@ kinds! {
         without: Some(Disturbance::Quota(NEVER)),
         fix: ended(Cause::Throttled, "lifted the quota of the server's group"),
         ..held_back(Cause::Throttled, Disturbance::Quota(schedule(150, 12_000)))
+    };
+    /// Signals that stop the whole server
+    Pause = Injection {
+        // a pause ends when who made it says so
+        fix: None,
+        ..held_back(Cause::Pause, Disturbance::Stops(BURSTS))
+    };
+    /// One request in 100 asks another server, which takes 5 ms
+    Upstream = Injection {
+        disturbance: Some(Disturbance::Backend(Nanos::from_millis(5))),
+        ..fault(Cause::Upstream, "upstream:100,7998")
     };
     /// A real-time server, and a real-time thread that uses up the time that both share
     RtThrottle = Injection {

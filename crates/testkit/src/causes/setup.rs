@@ -213,14 +213,9 @@ mod tests {
             Cause::Order,
             "the built-in servers take their requests as they come",
         ),
-        (Cause::Upstream, "the built-in servers ask no other server"),
         (
             Cause::Client,
             "our clients read at once, and the built-in servers set TCP_NODELAY",
-        ),
-        (
-            Cause::Pause,
-            "the built-in servers have no runtime that stops them",
         ),
         (
             Cause::SlowCpu,

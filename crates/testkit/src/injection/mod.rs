@@ -7,11 +7,14 @@
 //! | [`packet_flood`] | packets from a third namespace, steered to that CPU, each expensive to receive | when the kernel received each |
 //! | [`packet_loss`] | request packets are dropped before TCP sees them | when each was dropped, and when it arrived again |
 //! | [`quota`] | the server's control group may use almost no CPU for a while | when it was held back, by the group's own account |
+//! | [`stops`] | a signal stops the server's processes for a while | when it was sent, and when they could go on |
+//! | [`backend`] | another server takes its time with each answer; `upstream` of the built-in servers asks it | the server's own, of when it waited |
 //! | [`rt_hog`] | a real-time thread uses up the CPU time of all real-time threads | when it was held back itself |
 //!
 //! Everything ends with this process, however it ends: threads, sockets, namespaces, programs held by
 //! descriptors. Only an empty control group could be left behind; the journal lists it.
 
+mod backend;
 mod background;
 mod bpf;
 mod busy;
@@ -20,6 +23,7 @@ mod flood;
 mod loss;
 mod quota;
 mod rt_hog;
+mod stops;
 mod timers;
 
 use std::io;
@@ -32,12 +36,14 @@ use taillab_host::cpus::CpuError;
 use taillab_host::journal::JournalError;
 use taillab_host::testbed::TestbedError;
 
+pub use self::backend::{BACKEND_PORT, backend};
 pub use self::background::background;
 pub use self::disturber::Disturber;
 pub use self::flood::packet_flood;
 pub use self::loss::packet_loss;
 pub use self::quota::{CpuGroup, quota};
 pub use self::rt_hog::{Appetite, make_real_time, make_yielding, rt_hog};
+pub use self::stops::stops;
 pub use self::timers::timer_storm;
 
 /// A running disturbance: calling this ends it and returns what it did; dropping it only ends it.
