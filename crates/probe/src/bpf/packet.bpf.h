@@ -361,7 +361,7 @@ static __always_inline bool holds_back(const struct net_device *dev)
  */
 #define MOST_WAITING 16384
 #define MOST_SOCKETS 4096
-#define MOST_OF_SOCKET 24
+#define MOST_OF_SOCKET 16 /* a power of two, which shows the verifier where it ends */
 
 struct waiting_datagram {
 	u32 key;
