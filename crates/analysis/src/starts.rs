@@ -11,10 +11,10 @@ use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::random::lanes::split_mix;
 
 use crate::exchange::{ExchangeTest, Figure, Side, WAYS, Ways, signs};
-use crate::median::{Estimate, FEWEST, median};
+use taillab_model::interval::{Estimate, FEWEST_FOR_MEDIAN, median};
 
 /// Fewer starts of each decide nothing, however much they differ.
-pub const FEWEST_STARTS: usize = FEWEST;
+pub const FEWEST_STARTS: usize = FEWEST_FOR_MEDIAN;
 
 /// The probability that a change that does nothing is found to be lower or higher at any percentile.
 pub const LEVEL: f64 = 0.05;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use taillab_model::summary::ClientKind;
-use taillab_model::{Monotonic, Nanos, Outcome};
+use taillab_model::{Monotonic, Nanos, Operation, Outcome};
 
 use super::keys::{note, unsent};
 use super::leftover::Leftovers;
