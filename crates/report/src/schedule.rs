@@ -172,8 +172,14 @@ impl KnownWait {
         let is_replayed = kept.is_none() && point.is_some();
         let worst = view.at_worst.as_ref().and_then(|of| of.at(q));
         let is_far = |worst: Nanos| value.is_none_or(|kept| worst > kept * 2);
-        let worst = worst.filter(|of| !is_replayed && of.value.is_some_and(is_far));
-        let at_worst = worst.and_then(|of| of.hi.or(of.value));
+        let worst = worst.filter(|_| !is_replayed);
+        let far = worst.filter(|of| of.value.is_some_and(is_far));
+        let at_worst = far.and_then(|of| of.hi.or(of.value));
+        // a little more is within the interval
+        let hi = match (far, hi.zip(worst.and_then(|of| of.hi))) {
+            (None, Some((hi, worst))) => Some(hi.max(worst)),
+            _ => hi,
+        };
         (value.is_some() || at_worst.is_some()).then_some(Self {
             q,
             value,
@@ -372,6 +378,11 @@ mod tests {
         assert!(text.ends_with(bound), "{text}");
         let all = "waited up to p99 20.0 ms, p99.9 20.0 ms";
         assert!(details.iter().any(|line| line.contains(all)), "{details:?}");
+        // less than twice as long is an interval that reaches so far
+        let near = vec![Nanos::from_micros(80); 10_000];
+        view.at_worst = Some(Distribution::from_sorted(&near));
+        let (text, _) = told(&view);
+        assert!(text.ends_with("p99.9 50.0 µs (50.0–80.0)"), "{text}");
         view.at_worst = view.sojourn.clone();
         let (text, details) = told(&view);
         assert!(!text.contains("stalled"), "{text}");

@@ -106,7 +106,7 @@ fn a_generator_that_was_held_up_is_one_notice() {
     let (head, rest) = text.split_once("</header>").unwrap();
     let said = "The generator was held up for 12 % of the time (it was busy for 99 %, and sent 12,000 of 17,241 \
                 requests/s): a client on schedule";
-    let plain = head.replace('\u{a0}', " ").replace('\u{202f}', " ");
+    let plain = head.replace(['\u{a0}', '\u{202f}'], " ");
     assert!(plain.contains(said), "{head}");
     assert_eq!(head.matches("class=\"notice").count(), 1, "{head}");
     // each of them, with what to do, is among the checks
