@@ -143,7 +143,10 @@ mod tests {
                 "a\nInvalid heap size: -Xmx1\n\nThe VM cannot start.\nThe VM cannot start.\nBye.\n",
                 "Invalid heap size: -Xmx1 | The VM cannot start. | Bye.",
             ),
-            (format!("first\n{}\nlast", "x".repeat(SHOWN)).as_str(), "last"),
+            (
+                format!("first\n{}\nlast", "x".repeat(SHOWN)).as_str(),
+                "last",
+            ),
         ] {
             assert_eq!(last_lines(text).as_deref(), Some(shown));
         }
