@@ -304,7 +304,8 @@ fn the_percentiles_of_a_withdrawn_tail_are_nowhere() {
     for name in ["screen", "JSON", "page"] {
         assert!(there.iter().any(|(of, _)| *of == name), "{name}: {there:?}");
     }
-    let withdrawn = [&ClaimName::PERCENTILES[2..], &ClaimName::COMPARISON[1..]].concat();
+    // from p90 on: in so short a recording, a point of the curve just below p99 has the value of p99
+    let withdrawn = [&ClaimName::PERCENTILES[1..], &ClaimName::COMPARISON[1..]].concat();
     let left = outputs(&judged(verdict("few_slices", &withdrawn)));
     let there = with(&left, &tail);
     assert!(there.is_empty(), "{there:?}");
