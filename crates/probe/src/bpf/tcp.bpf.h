@@ -523,8 +523,9 @@ int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 	end = segment.seq + segment.bytes;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
+	/* the oldest first */
 	for (i = 0; i < MOST_OF_SOCKET; i++) {
-		struct waiting_segment *one = &waiting->of[i];
+		struct waiting_segment *one = &waiting->of[(waiting->next + i) % MOST_OF_SOCKET];
 
 		if (one->end != end || end - segment.seq > end - one->seq)
 			continue;
