@@ -1098,12 +1098,12 @@ class LeftOut(Record):
     """
     from_before: int
     """Responses to requests from before the recording."""
+    other_processes: int
+    """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
     parts: int
     """Packets over TCP that only began a request: its client sends requests in several packets and waits for
     the responses, as far as the server's connections show. Counted without a framing only.
     """
-    other_processes: int
-    """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
     unasked: int
     """Connections on which the server sends without being asked (subscribers, replicas, streams of events),
     or goes on for longer than is waited for. Nothing counts that happened there from then on.
