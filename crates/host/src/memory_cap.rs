@@ -187,10 +187,8 @@ mod tests {
         };
         let failed = run_unprivileged(&user, || {
             // SAFETY: both are numbers of open files, and the child's standard error is nobody else's.
-            assert_eq!(
-                unsafe { libc::dup2(writer.as_raw_fd(), libc::STDERR_FILENO) },
-                2
-            );
+            let stderr = unsafe { libc::dup2(writer.as_raw_fd(), libc::STDERR_FILENO) };
+            assert_eq!(stderr, libc::STDERR_FILENO);
             let _cap = MemoryCap::with_room(&Roots::default(), 64 << 20).unwrap();
             vec![1; 1 << 30]
         });

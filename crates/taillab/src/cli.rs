@@ -114,7 +114,7 @@ mod tests {
     /// One rule for all: what records the machine saves it; everything else is printed.
     #[test]
     fn each_command_says_where_its_result_is_saved() {
-        const SAVE: [&str; 2] = ["run", "trace"];
+        const SAVE: [&str; 3] = ["run", "trace", "compare"];
         let mut found = 0;
         each(&command(), "taillab", &mut |name, command| {
             let mut options = command.get_arguments();

@@ -383,7 +383,7 @@ fn one_that_ends_at_once_says_why() {
     assert!(matches!(error, ServerError::Exited(_)));
     assert_eq!(
         error.to_string(),
-        "sh exited with status 71: bad: Address already in use; stop the process that holds the \
+        "sh exited with status 71: starting | bad: Address already in use; stop the process that holds the \
          port (ss -lntup shows it) or choose another port"
     );
     // asked again, it gives the same answer

@@ -46,7 +46,7 @@ pub struct CompareArgs {
     /// A load by utilisation is held at the rate of the first result
     #[arg(long, value_name = "N", help_heading = "Starts in turn", value_parser = count::<u32>)]
     pub again: Option<u32>,
-    /// Save the results of the starts in this new directory [default: taillab-again]
+    /// Save the result in this new directory, with a result of each start [default: taillab-again]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "again", help_heading = "Starts in turn")]
     pub output: Option<PathBuf>,
     /// Seed of the order, and of the first pair's load
