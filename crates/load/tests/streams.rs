@@ -35,6 +35,20 @@ fn count(run: &LoadRun, outcome: Outcome) -> usize {
     run.record.iter().filter(|e| e.outcome == outcome).count()
 }
 
+/// An open loop that sends at these times after its start.
+fn on_schedule(client: &mut StreamClient, schedule: Vec<Nanos>, timeout: Nanos) -> LoadRun {
+    let load = OpenLoop {
+        schedule,
+        measure_from: 0,
+        seed: 1,
+        timeout,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    open_loop(client, load, &mut NoHooks).unwrap()
+}
+
 fn all_done(run: &LoadRun) {
     assert_eq!(run.stopped, None);
     assert_eq!(run.errors, LoadErrors::default());
@@ -122,16 +136,7 @@ fn a_late_answer_is_its_own_requests() {
     // The first three are sent well before the first of them times out, and time out before their
     // answers come; the last one is sent after that.
     let due = [0, 1, 2, 600].map(Nanos::from_millis);
-    let load = OpenLoop {
-        schedule: due.to_vec(),
-        measure_from: 0,
-        seed: 1,
-        timeout: Nanos::from_millis(100),
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    let result = on_schedule(&mut client, due.to_vec(), Nanos::from_millis(100));
     let outcomes: Vec<_> = result.record.iter().map(|e| e.outcome).collect();
     assert_eq!(outcomes[..3], [Outcome::TimedOut; 3]);
     // a machine that stands still can make the last answer late too, but not wrong
@@ -349,16 +354,11 @@ fn a_server_that_has_too_many_connections_is_not_asked_all_the_time() {
     });
     let begun = std::time::Instant::now();
     let mut client = client(&server.endpoint(), 4);
-    let load = OpenLoop {
-        schedule: (0..200).map(|n| Nanos::from_millis(10 * n)).collect(),
-        measure_from: 0,
-        seed: 1,
-        timeout: SHORT,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    let result = on_schedule(
+        &mut client,
+        (0..200).map(|n| Nanos::from_millis(10 * n)).collect(),
+        SHORT,
+    );
     assert!(count(&result, Outcome::Done) > 0);
     let said = client.wrong_answer().map(ToString::to_string);
     assert_eq!(said.as_deref(), Some("ERROR Too many open connections"));
@@ -451,16 +451,7 @@ fn a_server_that_does_not_read_makes_sends_fail_in_the_end() {
         response_bytes: 4,
     };
     let mut client = streams::echo(&server.endpoint(), 1, sizes);
-    let load = OpenLoop {
-        schedule: vec![Nanos::ZERO; 40],
-        measure_from: 0,
-        seed: 1,
-        timeout: SHORT,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    let result = on_schedule(&mut client, vec![Nanos::ZERO; 40], SHORT);
     assert!(count(&result, Outcome::SendFailed) > 0);
     assert!(count(&result, Outcome::TimedOut) > 0);
 }
@@ -490,17 +481,12 @@ fn a_server_that_dies_ends_the_run() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     });
-    let load = OpenLoop {
-        // an hour
-        schedule: (0..3_600_000).map(Nanos::from_millis).collect(),
-        measure_from: 0,
-        seed: 1,
-        timeout: SHORT,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    // an hour
+    let result = on_schedule(
+        &mut client,
+        (0..3_600_000).map(Nanos::from_millis).collect(),
+        SHORT,
+    );
     killer.join().unwrap();
     assert_eq!(result.stopped, Some(StopReason::Refused));
     assert!(count(&result, Outcome::Done) >= 49);
