@@ -1,7 +1,9 @@
 //! Ctrl-C, SIGTERM and SIGHUP as a flag that the run checks.
 
 use std::ffi::c_int;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -86,9 +88,16 @@ impl Interrupt {
         self.0.raised.load(Ordering::Relaxed)
     }
 
-    /// The signals that it handles, for a thread that waits for them and does not poll the flag.
-    pub fn signals(&self) -> &[c_int] {
-        &self.0.signals
+    /// The signals as something to wait for, so that no thread has to poll the flag.
+    ///
+    /// # Errors
+    /// There is no pipe to be had.
+    pub fn pipe(&self) -> io::Result<InterruptPipe> {
+        let (ours, theirs) = UnixStream::pair()?;
+        for &signal in &self.0.signals {
+            signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+        }
+        Ok(InterruptPipe(ours))
     }
 
     /// The flag itself, for a loop that knows nothing of signals.
@@ -99,6 +108,24 @@ impl Interrupt {
     /// The flag itself, for another thread.
     pub fn shared_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0.raised)
+    }
+}
+
+/// Becomes readable with the first signal.
+#[derive(Debug)]
+pub struct InterruptPipe(UnixStream);
+
+impl InterruptPipe {
+    /// Waits for the first signal.
+    pub fn wait(mut self) {
+        let mut read = || self.0.read(&mut [0]);
+        while read().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+    }
+}
+
+impl AsFd for InterruptPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

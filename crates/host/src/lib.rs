@@ -55,7 +55,7 @@ pub use cpus::{CpuError, CpuSet, Placement};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};
 pub use hazard::capture_environment;
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, InterruptPipe};
 pub use invoker::Invoker;
 pub use journal::{Journal, JournalError, JournalFolder, Recovered};
 pub use memory_cap::MemoryCap;

@@ -3,6 +3,8 @@
 use taillab_model::explanation::{Cause, Finding};
 use taillab_model::summary::{Claim, ClaimName, Reason, Report, Verdict};
 
+use crate::schedule::OffSchedule;
+
 /// Work came faster than it was done.
 const OVERLOAD: &[&str] = &["overload", "growing", "server_overloaded"];
 
@@ -102,11 +104,17 @@ pub(crate) fn of<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<Reservation<'v>
     found
 }
 
-/// What these say, with a sentence about the schedule in its place among them.
-pub(crate) fn lines<'v>(of: &[Reservation<'v>], schedule: Option<&'v str>) -> Vec<&'v str> {
+/// What these say, with a sentence about the schedule in its place among them: before all that touches only a percentile, where
+/// the generator made the load.
+pub(crate) fn lines<'v>(of: &[Reservation<'v>], schedule: Option<&'v OffSchedule>) -> Vec<&'v str> {
     let mut lines: Vec<&str> = of.iter().map(|one| one.chief.text.as_str()).collect();
-    let place = of.partition_point(|one| one.touches < Touches::Schedule);
-    lines.splice(place..place, schedule);
+    if let Some(schedule) = schedule {
+        let place = of.partition_point(|one| match schedule.made_the_load {
+            true => one.touches <= Touches::Everything,
+            false => one.touches < Touches::Schedule,
+        });
+        lines.insert(place, &schedule.text);
+    }
     lines
 }
 
@@ -273,9 +281,17 @@ mod tests {
             "arrival_gaps",
         ];
         assert_eq!(keys(&found, &[]), known(&order.map(|key| (key, 0))));
-        let lines = lines(&of(&found, &[]), Some("the schedule"));
-        assert!(lines[2].starts_with("closed_loop"), "{lines:?}");
-        assert_eq!(lines[3], "the schedule");
+        let of = of(&found, &[]);
+        let place = |made_the_load| {
+            let text = "the schedule".to_owned();
+            let schedule = OffSchedule {
+                text,
+                made_the_load,
+            };
+            let lines = lines(&of, Some(&schedule));
+            lines.iter().position(|line| *line == "the schedule")
+        };
+        assert_eq!([false, true].map(place), [Some(3), Some(1)]);
     }
 
     #[test]

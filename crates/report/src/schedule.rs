@@ -9,6 +9,10 @@ use crate::figures::{counted, interval_by, percent, quantile_name, rate};
 /// A generator that was held up for less than this share of the time is not worth a line on a screen.
 const NOTABLE: f64 = 0.01;
 
+/// Where the ideal of the arrivals as they came is that many times the ideal of those on schedule, what the generator did made
+/// the load, and all figures beside it are read wrong without that.
+const MADE_THE_LOAD: f64 = 1.25;
+
 /// The percentiles that the sentence says.
 const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 
@@ -17,10 +21,36 @@ pub(crate) fn cut(report: &Report) -> Option<&CutSummary> {
     report.scheduled.as_ref()?.cut.as_ref()
 }
 
+/// A sentence about the schedule.
+#[derive(Clone, Debug)]
+pub(crate) struct OffSchedule {
+    pub(crate) text: String,
+    /// The generator, and not the plan, made the load.
+    pub(crate) made_the_load: bool,
+}
+
 /// [`off_schedule`], where that matters for the first look at a result.
-pub(crate) fn notably_off_schedule(report: &Report) -> Option<String> {
+pub(crate) fn notably_off_schedule(report: &Report) -> Option<OffSchedule> {
     let matters = cut(report)?.share >= NOTABLE || withdrawn_from(report).is_some();
-    matters.then(|| off_schedule(report)).flatten()
+    let text = off_schedule(report).filter(|_| matters)?;
+    let (view, ideal) = (report.scheduled.as_ref()?, &report.server.ideal.sojourn);
+    Some(OffSchedule {
+        text,
+        made_the_load: made_the_load(view, ideal),
+    })
+}
+
+/// Whether the generator, and not the plan, made the load: the arrivals as they came queue far more, even in an ideal queue,
+/// than those on schedule, or too little was on schedule to say so.
+fn made_the_load(view: &Scheduled, as_they_came: &Distribution) -> bool {
+    let by = |q: f64| {
+        let known = |of: &Distribution| of.at(q).and_then(|at| at.value);
+        let on_schedule = known(view.ideal.as_ref()?)?;
+        Some(known(as_they_came)?.as_secs_f64() / on_schedule.as_secs_f64())
+    };
+    let is_far = |q: f64| by(q).is_some_and(|ratio| ratio > MADE_THE_LOAD);
+    let is_withdrawn = view.withdrawn_from().is_some_and(|q| q <= 0.99);
+    view.cut.is_some() && (is_withdrawn || is_far(0.5) || is_far(0.99))
 }
 
 /// For how much of the time the generator was held up, and what a client that keeps the schedule would have
@@ -324,6 +354,22 @@ mod tests {
     fn told(view: &Scheduled) -> (String, Vec<String>) {
         let known = OnSchedule { view, client: None };
         (known.waits(), known.details("they"))
+    }
+
+    /// A generator that was away sends all that was due meanwhile in one heap.
+    #[test]
+    fn heaps_of_sends_that_queue_in_an_ideal_queue_too_made_the_load() {
+        let of = |micros: u64| Distribution::from_sorted(&vec![Nanos::from_micros(micros); 10_000]);
+        let cut = Some(CutSummary::default());
+        let mut view = Scheduled {
+            ideal: Some(of(30)),
+            cut,
+            ..Scheduled::default()
+        };
+        assert!(made_the_load(&view, &of(1_900)));
+        assert!(!made_the_load(&view, &of(33)));
+        view.cut = None;
+        assert!(!made_the_load(&view, &of(1_900)));
     }
 
     /// p50 was measured on schedule, p99 was not.

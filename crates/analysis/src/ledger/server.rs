@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::explanation::Cause;
-use taillab_model::{Nanos, RecordingContext};
+use taillab_model::{Nanos, RecordingContext, Tid};
 
 use super::baseline::Baseline;
 use super::common::CommonQueue;
@@ -115,6 +115,7 @@ impl ServerState {
         ledger.events = self.disturbances.finish(&ledger.labels);
         let workers = self.workers.iter();
         ledger.served_ns = workers.map(|w| (w.tid, w.served_ns)).collect();
+        ledger.served_ns.sort_unstable();
         ledger
     }
 
@@ -126,19 +127,13 @@ impl ServerState {
         let window = (matched, timeline);
         let pauses = Pauses::of(window, &mut self.ledger.labels, &mut self.forks);
         self.pauses = Arc::new(pauses);
-        let mut last = 0;
         let unknown = self.label(Cause::Unobserved, Who::Nobody);
         for &tid in &matched.workers {
-            if tid == last || tid == 0 || self.by_tid.contains(tid) {
-                continue;
-            }
-            last = tid;
-            if timeline.worker(tid).is_some() {
-                let w = self.workers.len();
-                self.by_tid.insert(tid, w);
-                self.workers.push(Worker::new(tid, unknown));
-                self.joins(w, self.queues.queue_of(tid));
-            }
+            self.follow_worker(tid, timeline, unknown);
+        }
+        // one without a request in this window may still take those that wait, and loses capacity of its queue
+        for tid in self.queues.workers() {
+            self.follow_worker(tid, timeline, unknown);
         }
         // a new worker may be current already
         for (place, line) in timeline.cpus().iter().enumerate() {
@@ -168,6 +163,17 @@ impl ServerState {
                 self.lend(queue, from_ns);
             }
         }
+    }
+
+    /// Follows a thread from this window on, if it is a worker that is not followed yet.
+    fn follow_worker(&mut self, tid: Tid, timeline: &Timeline, unknown: Label) {
+        if tid == 0 || self.by_tid.contains(tid) || timeline.worker(tid).is_none() {
+            return;
+        }
+        let w = self.workers.len();
+        self.by_tid.insert(tid, w);
+        self.workers.push(Worker::new(tid, unknown));
+        self.joins(w, self.queues.queue_of(tid));
     }
 
     /// Advances the CPUs to `least_ns`, where the next window's timelines begin, and idle workers to

@@ -81,6 +81,11 @@ impl SharedQueues {
         found.ok().map(|place| self.queues[place].1)
     }
 
+    /// All workers that share a queue with others.
+    pub(super) fn workers(&self) -> Vec<Tid> {
+        self.queues.iter().map(|queue| queue.0).collect()
+    }
+
     /// How many workers share a queue.
     pub(super) fn workers_of(&self, queue: u32) -> usize {
         let of = |other: &&(Tid, u32)| other.1 == queue;

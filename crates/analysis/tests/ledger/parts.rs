@@ -183,23 +183,41 @@ proptest! {
         per_cpu in 1_usize..3,
         slow in prop::option::of(Just((300, 900_000))),
     ) {
-        let crew = Crew {
-            seed,
-            requests: 12_000,
-            workers: cpus * per_cpu,
-            cpus,
-            service: 150_000,
-            disturbances: vec![(What::Thread, 60_000_000, 6_000_000)],
-            slow,
-            ..Crew::default()
-        };
-        let (events, context) = (crew.run().events, crew.context());
-        let one = whole_in(&context, &events);
-        let many = parts_in(&context, &events, requests);
-        prop_assert!(many.len() > 1, "only one part of {requests}");
-        let server = (crew.service_time(), cpus);
-        let found = accounts(&many, &context, server, &one);
-        same_accounts(found, accounts(std::slice::from_ref(&one), &context, server, &one))?;
+        parts_of_a_crew_are_alike(&crew(seed, (cpus, per_cpu), slow), requests)?;
+    }
+}
+
+/// Workers of one queue beside another thread.
+fn crew(seed: u64, (cpus, per_cpu): (usize, usize), slow: Option<(usize, u64)>) -> Crew {
+    Crew {
+        seed,
+        requests: 12_000,
+        workers: cpus * per_cpu,
+        cpus,
+        service: 150_000,
+        disturbances: vec![(What::Thread, 60_000_000, 6_000_000)],
+        slow,
+        ..Crew::default()
+    }
+}
+
+fn parts_of_a_crew_are_alike(crew: &Crew, requests: usize) -> Result<(), TestCaseError> {
+    let (events, context) = (crew.run().events, crew.context());
+    let one = whole_in(&context, &events);
+    let many = parts_in(&context, &events, requests);
+    prop_assert!(many.len() > 1, "only one part of {requests}");
+    let server = (crew.service_time(), crew.cpus);
+    let found = accounts(&many, &context, server, &one);
+    let truth = accounts(std::slice::from_ref(&one), &context, server, &one);
+    same_accounts(found, truth)
+}
+
+/// A worker whose first request came in the second part could have taken requests in the first.
+#[test]
+fn a_worker_without_a_request_in_the_first_part_counts_there() {
+    for seed in 190..195 {
+        let crew = crew(seed, (4, 2), Some((300, 900_000)));
+        parts_of_a_crew_are_alike(&crew, 200).unwrap_or_else(|error| panic!("{seed}: {error}"));
     }
 }
 

@@ -4,10 +4,6 @@ mod args;
 mod fault_log;
 mod output;
 
-use std::ffi::c_int;
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
-
 use rustix::process::{Resource, getrlimit, setrlimit};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
@@ -54,7 +50,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let log = args.fault_log.map(FaultLog::create).transpose()?;
     // a second signal kills us, in case a worker takes long for its last request
     let interrupt = Interrupt::register().or_exit(Exit::Failed)?;
-    let ended = Ended::register(interrupt.signals()).or_exit(Exit::Failed)?;
+    let ended = interrupt.pipe().or_exit(Exit::Failed)?;
     let faults = Faults::new(&args.fault).or_exit(Exit::Failed)?;
     let server = Responder::start_before(&spec, faults.before_request())
         .map_err(|error| refusal(&spec, error))?;
@@ -75,27 +71,6 @@ fn service(text: &str) -> Result<ServiceTime, Failure> {
         ("spin", Some(file)) => empirical::read(file).map(ServiceTime::Spin),
         ("wait", Some(file)) => empirical::read(file).map(ServiceTime::Wait),
         _ => text.parse().or_exit(Exit::Usage),
-    }
-}
-
-/// Signals as something to wait for, so that no thread has to poll.
-struct Ended(UnixStream);
-
-impl Ended {
-    fn register(signals: &[c_int]) -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
-        for &signal in signals {
-            signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
-        }
-        Ok(Self(ours))
-    }
-
-    fn wait(mut self) {
-        while self
-            .0
-            .read(&mut [0])
-            .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
-        {}
     }
 }
 

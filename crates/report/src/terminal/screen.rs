@@ -127,7 +127,7 @@ impl Page {
         let schedule = schedule::notably_off_schedule(report);
         let told = reservations::told(report, schedule.is_some());
         let reservations = reservations::of(&report.verdict, &told);
-        let lines = reservations::lines(&reservations, schedule.as_deref());
+        let lines = reservations::lines(&reservations, schedule.as_ref());
         self.verdict_lines(&report.verdict, &lines, most);
     }
 

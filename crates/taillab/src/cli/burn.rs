@@ -7,7 +7,8 @@ use taillab_model::Nanos;
 
 /// Use CPU time in bursts, like other programs on a machine; the same seed gives the same bursts.
 ///
-/// This is the load of the [background] section of an experiment. It ends when its standard input is closed.
+/// This is the load of the [background] section of an experiment. It ends when it is interrupted, or when a pipe that is
+/// its standard input is closed, and says how much CPU time it used.
 #[derive(Clone, Debug, Args)]
 pub struct BurnArgs {
     /// The CPUs that it may use [default: those of this shell]

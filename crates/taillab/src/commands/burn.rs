@@ -1,13 +1,19 @@
 //! `taillab burn`: CPU time in bursts.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::io::{Errno, read};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
-use taillab_host::cpus;
+use taillab_console::messages;
+use taillab_host::{Interrupt, InterruptPipe, cpus};
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -16,7 +22,7 @@ use crate::cli::BurnArgs;
 /// Bursts are planned for this long at a time.
 const PLANNED: Nanos = Nanos::from_secs(60);
 
-/// Burns until the standard input is closed.
+/// Burns until it is interrupted, or the program that started it with a pipe as standard input ends; then says how much.
 pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     if let Some(cpus) = &args.cpus {
         cpus::ensure_usable(cpus).map_err(host)?;
@@ -25,7 +31,10 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     // `run` starts us as /proc/self/exe: give reports a readable name. It does not matter if this fails
     let _ = rustix::thread::set_name(c"taillab burn");
     let mut planned = Planned::new(args)?;
-    let busy = args.busy;
+    let interrupt = Interrupt::register().or_exit(Exit::Failed)?;
+    let ended = interrupt.pipe().or_exit(Exit::Failed)?;
+    let bursts = Arc::new(AtomicU64::new(0));
+    let (busy, done) = (args.busy, Arc::clone(&bursts));
     thread::spawn(move || {
         let began = Instant::now();
         while let Ok(due) = planned.next_plan() {
@@ -33,12 +42,39 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
                 let due = Duration::from_nanos(due.get());
                 thread::sleep(due.saturating_sub(began.elapsed()));
                 burn(busy);
+                done.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
-    // standard input ends when the process that started us ends, or closes it
-    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+    wait_for_end(&ended).or_exit(Exit::Failed)?;
+    let bursts = bursts.load(Ordering::Relaxed);
+    messages::line(&format!(
+        "burnt {busy} of CPU time {bursts} times, {} together",
+        busy * bursts
+    ));
     Ok(Exit::Ok)
+}
+
+/// Waits for a signal, or for the end of a pipe as standard input. Another standard input says nothing: it is at its end from
+/// the start where a shell starts us in the background.
+fn wait_for_end(interrupted: &InterruptPipe) -> io::Result<()> {
+    let stdin = io::stdin();
+    let is_pipe = FileType::from_raw_mode(fstat(&stdin)?.st_mode) == FileType::Fifo;
+    loop {
+        let mut awaited = vec![PollFd::new(interrupted, PollFlags::IN)];
+        if is_pipe {
+            awaited.push(PollFd::new(&stdin, PollFlags::IN));
+        }
+        match poll(&mut awaited, None) {
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        let came = |of: &PollFd<'_>| !of.revents().is_empty();
+        let has_ended = |_: &PollFd<'_>| matches!(read(&stdin, &mut [0_u8; 4096]), Ok(0) | Err(_));
+        if came(&awaited[0]) || awaited.get(1).is_some_and(|of| came(of) && has_ended(of)) {
+            return Ok(());
+        }
+    }
 }
 
 /// When the bursts begin: one plan of [`PLANNED`] after the other.
