@@ -64,6 +64,10 @@ ClientKind = Literal["independent", "pooled"]
 """Who the requests come from."""
 
 
+Closing = Literal["server", "client", "reset"]
+"""Who closes the connection that a request had to itself."""
+
+
 CutReason = Literal[
     "generator_late",
     "generator_stalled",
@@ -495,8 +499,12 @@ class ClientCost(Record):
 class ClientsSummary(Record):
     """The clients of a load."""
 
+    connecting: ConnectingSummary | None
+    """The connections, where each request has one of its own; absent where connections are kept."""
     connections: int
-    """Connections, or ports of the clients; with a reserve, this included."""
+    """Connections, or ports of the clients; with a reserve, this included. If each request has a connection
+    of its own, the most that are open at once.
+    """
     kind: ClientKind
     """Who the requests come from."""
     pipeline: int | None
@@ -564,6 +572,30 @@ class CommonStart(Record):
     """
     monotonic_ns: int
     """The planned start by CLOCK_MONOTONIC of this client's host, nanoseconds since boot."""
+
+
+class ConnectingSummary(Record):
+    """The connections of a load in which each request has one of its own."""
+
+    closing: Closing
+    """Who closes them."""
+    connected: int
+    """Connections that came up, and on which a request was sent."""
+    failed: int
+    """Connections that the kernel could not open: no port, no route. Their requests are among the send
+    errors.
+    """
+    refused: int
+    """Connections that the server's host refused: nothing listened there. Their requests are among the send
+    errors.
+    """
+    time: Distribution
+    """From the SYN until the connection was up and the request was sent: a part of the response time, between
+    the wait for a connection and the service time. Connections that never came up count as longer than all
+    others.
+    """
+    timed_out: int
+    """Connections that were not up within the time-out. Their requests are among the time-outs."""
 
 
 class CpuTaken(Record):

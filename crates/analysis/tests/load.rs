@@ -16,10 +16,10 @@ use taillab_analysis::verdict::{
 use taillab_model::Objective;
 use taillab_model::load_result::{ClosedLoop, LoadStep};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, ClientKind, DispersionAt,
-    HoldsTo, LoadErrors, LoadSummary, Reason, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, ClientKind, Closing,
+    DispersionAt, HoldsTo, LoadErrors, LoadSummary, Reason, Verdict,
 };
-use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
+use taillab_model::{ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, WireTimes};
 
 const RATE: f64 = 10_000.0;
 
@@ -47,6 +47,7 @@ fn requests(n: usize, service_ns: u64) -> Vec<LoadedRequest> {
                     received: Some(at(free + 20_000)),
                 },
                 waited: Nanos::ZERO,
+                connecting: None,
             }
         })
         .collect()
@@ -151,6 +152,50 @@ fn the_three_clocks_give_three_distributions() {
     assert_eq!(found.evidence.growth, None);
 }
 
+/// Each request has a connection of its own, which takes 30 µs; one in a hundred is refused, one in fifty late.
+#[test]
+fn connecting_is_between_the_wait_and_the_service_time() {
+    let took = Nanos::from_micros(30);
+    let mut requests = requests(100_000, 40_000);
+    for (i, request) in requests.iter_mut().enumerate() {
+        let end = match i % 100 {
+            0 => ConnectEnd::Refused,
+            1 | 2 => ConnectEnd::TimedOut,
+            _ => ConnectEnd::Connected,
+        };
+        let took = match end {
+            ConnectEnd::TimedOut => Nanos::from_secs(1),
+            _ => took,
+        };
+        request.connecting = Some(Connecting { took, end });
+        request.times.sent = request.times.sent + took;
+        let received = request.times.received.map(|at| at + took);
+        request.times.received = received.filter(|_| end == ConnectEnd::Connected);
+    }
+    let facts = LoadFacts {
+        clients: Some(LoadClients {
+            kind: ClientKind::Independent,
+            connections: 64,
+            pipeline: None,
+            closing: Some(Closing::Reset),
+        }),
+        ..facts()
+    };
+    let load = summarise(|| requests.iter().copied(), facts).summary;
+    // the generator was never late by more than without them
+    assert_eq!(load.lateness.max, Some(Nanos::new(200)));
+    let found = load.clients.unwrap().connecting.unwrap();
+    assert_eq!((found.connected, found.refused), (97_000, 1_000));
+    assert_eq!((found.timed_out, found.failed), (2_000, 0));
+    assert_eq!(found.closing, Closing::Reset);
+    let quantile = |q| found.time.quantile(q);
+    // those that never came up count as longer than all others
+    assert_eq!((quantile(0.9), quantile(0.99)), (Some(took), None));
+    let least = |of: &taillab_model::Distribution| of.min.unwrap();
+    let parts = least(&load.lateness) + took + least(&load.service_time);
+    assert_eq!(least(&load.response_time), parts);
+}
+
 /// One request in fifty waits 100 µs for its connection.
 #[test]
 fn a_wait_for_a_connection_is_between_lateness_and_service_time() {
@@ -165,6 +210,7 @@ fn a_wait_for_a_connection_is_between_lateness_and_service_time() {
         kind: ClientKind::Independent,
         connections: 64,
         pipeline: Some(1),
+        closing: None,
     };
     let facts = LoadFacts {
         clients: Some(clients),

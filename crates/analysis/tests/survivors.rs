@@ -148,6 +148,7 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
         },
         wire: WireTimes::default(),
         waited: Nanos::ZERO,
+        connecting: None,
     };
     let facts = LoadFacts {
         target_rate_per_s: 10_000.0,

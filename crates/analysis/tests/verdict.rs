@@ -224,6 +224,7 @@ fn clients_with_too_few_connections_are_told_how_many_they_need() {
                 waited: (20_000.0 * share) as u64,
                 waited_share: share,
                 wait: None,
+                connecting: None,
             });
         });
         let warnings = verdict.warnings.into_iter();

@@ -49,7 +49,9 @@ pub mod transport;
 pub mod verdict;
 mod wrong_answer;
 
-pub use client::{AnyClient, Client, DatagramClient, Draw, Habits, Sending, StreamClient};
+pub use client::{
+    AnyClient, Client, DatagramClient, Draw, EachClient, Habits, Sending, StreamClient,
+};
 pub use endpoint::Endpoint;
 pub use engine::{
     CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Pace, PingPong,

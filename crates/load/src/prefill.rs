@@ -163,7 +163,7 @@ impl<'a, C: Client> Exchange<'a, C> {
 
     /// Sends each request once; returns those without an answer.
     fn round(&mut self, todo: Vec<Planned>) -> Result<Vec<Planned>, LoadError> {
-        self.client.begin(0, Sending::Answered { seed: 0 });
+        self.client.begin(0, Sending::Stored);
         let mut waiting: Vec<Option<Planned>> = Vec::with_capacity(todo.len());
         let mut in_flight = 0;
         let mut last = now();

@@ -150,6 +150,8 @@ pub(crate) fn saturate_from<C: Client, H: Hooks>(
         });
     }
     let plan = client.planner().plan(PLAN, load.seed);
+    // those in flight wait for one another: this loop decides when one is given up
+    client.be_patient(GIVE_UP_AT_LAST.max(load.timeout));
     client.begin(0, Sending::Answered { seed: load.seed });
     let run = Loop {
         flight: Flight::new(plan, client.traits(), load.timeout),
@@ -502,9 +504,11 @@ impl<C: Client> Loop<'_, C> {
             let Some(Released { k, sent, .. }) = released else {
                 return;
             };
-            if matches!(sent, Some(Err(_))) {
+            if let Some(Err(why)) = sent {
+                self.refused |= why == NotSent::Refused;
                 self.errors.send_errors += 1;
                 self.flight.done(k);
+                self.send_from = now() + SEND_AGAIN;
             }
         }
     }
@@ -542,6 +546,7 @@ impl<C: Client> Loop<'_, C> {
                     self.flight.done(k);
                     match outcome {
                         Outcome::Malformed => self.errors.malformed_responses += 1,
+                        Outcome::TimedOut => self.errors.timeouts += 1,
                         _ => self.errors.lost_with_connection += 1,
                     }
                 }

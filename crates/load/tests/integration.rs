@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod each;
 #[path = "fuzz/main.rs"]
 mod fuzz;
 mod memcached;

@@ -23,7 +23,7 @@ use taillab_load::{
     saturate,
 };
 use taillab_model::Nanos;
-use taillab_model::summary::{ClientKind, LoadErrors};
+use taillab_model::summary::{ClientKind, Connect, LoadErrors};
 
 /// So long that a busy test machine does not make an answer late.
 const PATIENT: Nanos = Nanos::from_secs(60);
@@ -387,6 +387,7 @@ fn a_server_that_answers_one_request_per_read_loses_none() {
             kind,
             pipeline: NonZeroU32::new(1),
             reserve: 0,
+            connect: Connect::Once,
         };
         let mut client = client(&server.endpoint(), 2).with(habits);
         let result = run(&mut client, PATIENT, &mut NoHooks);

@@ -61,6 +61,8 @@ pub use recording::{
     LostEvents, PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
     RecordingReader, RecordingWriter, ThreadName, UpstreamServer,
 };
-pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
+pub use request::{
+    ClientTimes, ConnectEnd, Connecting, Operation, Outcome, Request, Stage, Stamps, WireTimes,
+};
 pub use time::{Monotonic, Nanos, ParseNanosError};
 pub use transport::{ParseTransportError, Transport};

@@ -121,6 +121,36 @@ pub struct ClientTimes {
     pub received: Option<Monotonic>,
 }
 
+/// How the connection that a request had to itself came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connecting {
+    /// From the call that sends the SYN until the request was sent, at once after the connection was up; if it never
+    /// was, until it failed or was given up.
+    pub took: Nanos,
+    /// How it ended.
+    pub end: ConnectEnd,
+}
+
+/// How opening a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectEnd {
+    /// It was up, and the request was sent.
+    Connected,
+    /// The server's host refused it: nothing listens there.
+    Refused,
+    /// It was not up within the time-out.
+    TimedOut,
+    /// The kernel could not open it: no port, no route.
+    Failed,
+}
+
+impl Connecting {
+    /// How long it took, if the connection came up.
+    pub fn connected_after(self) -> Option<Nanos> {
+        (self.end == ConnectEnd::Connected).then_some(self.took)
+    }
+}
+
 /// What the kernel of the client's host knows of one request (SO_TIMESTAMPING), on the
 /// clock of [`ClientTimes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

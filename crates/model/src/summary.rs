@@ -13,7 +13,9 @@ mod verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::clients::{ClientKind, ClientsSummary, NOTABLE_WAITING_SHARE};
+pub use self::clients::{
+    ClientKind, ClientsSummary, Closing, Connect, ConnectingSummary, NOTABLE_WAITING_SHARE,
+};
 pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,

@@ -341,8 +341,13 @@ fn sender(load: &LoadSummary) -> TrustCheck {
 
 /// Who the clients were, and whether requests queued for their connections.
 fn clients_of(of: &ClientsSummary) -> TrustCheck {
-    let lines = [clients::who(of)].into_iter().chain(clients::waits(of));
-    let state = State::good_if(clients::are_enough(of), State::Notable);
+    let lines = [clients::who(of)].into_iter();
+    let lines = lines
+        .chain(clients::connections(of))
+        .chain((of.connecting.as_ref()).map(|of| format!("connecting took {}", brief(&of.time))))
+        .chain(clients::waits(of));
+    let is_good = clients::are_enough(of) && clients::all_came_up(of);
+    let state = State::good_if(is_good, State::Notable);
     check("clients", state, lines)
 }
 

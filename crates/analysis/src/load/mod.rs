@@ -10,9 +10,12 @@ mod objective;
 
 use taillab_model::load_result::Wire;
 use taillab_model::summary::{
-    ArrivalsVerdict, ClientCost, ClientKind, ClientsSummary, LoadErrors, LoadSummary,
+    ArrivalsVerdict, ClientCost, ClientKind, ClientsSummary, Closing, ConnectingSummary,
+    LoadErrors, LoadSummary,
 };
-use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, WireTimes};
+use taillab_model::{
+    ClientTimes, ConnectEnd, Connecting, Distribution, Monotonic, Nanos, WireTimes,
+};
 
 use crate::statistics::{Observations, distribution_of};
 use crate::verdict::{Growth, LoadEvidence, Unsupported};
@@ -29,13 +32,17 @@ pub struct LoadedRequest {
     pub wire: WireTimes,
     /// How long it waited in its client for its connection, before it was sent.
     pub waited: Nanos,
+    /// How the connection of its own was opened after that; `None` where connections are kept.
+    pub connecting: Option<Connecting>,
 }
 
 impl LoadedRequest {
-    /// When the generator came to it: its send, if its connection was free.
+    /// When the generator came to it: its send, if its connection was free and open.
     pub fn turn(&self) -> Monotonic {
         let sent_ns = self.times.sent.nanos_since_boot();
-        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(self.waited.get()))
+        let connecting = self.connecting.map_or(Nanos::ZERO, |of| of.took);
+        let before = self.waited + connecting;
+        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(before.get()))
     }
 }
 
@@ -48,6 +55,8 @@ pub struct LoadClients {
     pub connections: u32,
     /// The most requests under way on a connection at once; `None` if there is no limit.
     pub pipeline: Option<u32>,
+    /// Who closes the connections, where each request has one of its own; `None` where they are kept.
+    pub closing: Option<Closing>,
 }
 
 /// What is known about a load besides its requests.
@@ -116,6 +125,17 @@ where
     let due = span(requests().map(|r| r.times.intended));
     let turns = span(requests().map(|r| r.turn()));
     let waited = requests().filter(|r| r.waited > Nanos::ZERO).count() as u64;
+    let ends = |end| {
+        let of = requests().filter_map(|r| r.connecting);
+        of.filter(|of| of.end == end).count() as u64
+    };
+    let ended = [
+        ConnectEnd::Connected,
+        ConnectEnd::Refused,
+        ConnectEnd::TimedOut,
+        ConnectEnd::Failed,
+    ]
+    .map(ends);
     let requests = || requests().filter(&kept);
     let times = |of: fn(&LoadedRequest) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r)).collect()
@@ -145,7 +165,16 @@ where
     let unsupported = Unsupported::of(&response_time, &factors);
     let clients = facts.clients.map(|clients| {
         let wait = (waited > 0).then(|| observe(times(|r| Some(r.waited)), 0).distribution());
-        clients_summary(clients, (waited, due.instants), wait)
+        let connecting = clients.closing.map(|closing| {
+            let times = times(|r| r.connecting?.connected_after());
+            let without = requests().count() - times.len();
+            connecting_summary(
+                closing,
+                ended,
+                observe(times, without as u64).distribution(),
+            )
+        });
+        clients_summary(clients, (waited, due.instants), (wait, connecting))
     });
     LoadAnalysis {
         summary: LoadSummary {
@@ -198,7 +227,7 @@ pub fn of_closed_loop(service_times: &[Nanos], unanswered: u64) -> (Distribution
 fn clients_summary(
     clients: LoadClients,
     (waited, requests): (u64, u64),
-    wait: Option<Distribution>,
+    (wait, connecting): (Option<Distribution>, Option<ConnectingSummary>),
 ) -> ClientsSummary {
     ClientsSummary {
         kind: clients.kind,
@@ -207,6 +236,23 @@ fn clients_summary(
         waited,
         waited_share: waited as f64 / requests.max(1) as f64,
         wait,
+        connecting,
+    }
+}
+
+/// The connections of a load, by how opening them ended, and how long it took.
+fn connecting_summary(
+    closing: Closing,
+    [connected, refused, timed_out, failed]: [u64; 4],
+    time: Distribution,
+) -> ConnectingSummary {
+    ConnectingSummary {
+        connected,
+        refused,
+        timed_out,
+        failed,
+        closing,
+        time,
     }
 }
 

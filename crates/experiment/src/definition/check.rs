@@ -3,7 +3,7 @@
 use taillab_console::exit::Failure;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_load::{Ask, ClosedLoop};
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::server::ServerKind;
@@ -249,6 +249,7 @@ impl Experiment {
     }
 
     fn client_rules(&self) -> Vec<Rule> {
+        let is_once = self.client.connect == Connect::Once;
         let most = match self.server.transport {
             Transport::Tcp => MOST_CONNECTIONS,
             Transport::Udp => MOST_SOCKETS,
@@ -257,8 +258,13 @@ impl Experiment {
             (
                 (1..=most).contains(&self.client.connections),
                 format!(
-                    "client.connections must be between 1 and {most} over {}",
-                    self.server.transport.name().to_uppercase()
+                    "client.connections must be between 1 and {most} over {}{}",
+                    self.server.transport.name().to_uppercase(),
+                    match self.server.transport {
+                        Transport::Tcp => "",
+                        Transport::Udp => ": a socket has no limit of requests; for more of them, use TCP \
+                                           (--transport tcp)",
+                    }
                 ),
             ),
             (
@@ -279,6 +285,20 @@ impl Experiment {
             (
                 self.client.pipeline == 0 || self.server.transport == Transport::Tcp,
                 "client.pipeline is for TCP: datagrams never wait".to_owned(),
+            ),
+            (
+                is_once || self.server.transport == Transport::Tcp,
+                "client.connect: a datagram needs no connection: leave out `each`, or use TCP (--transport tcp)"
+                    .to_owned(),
+            ),
+            (
+                is_once || self.client.kind == ClientKind::Independent,
+                "client.connect: a pool keeps its connections: leave out `each`, or `pooled` (client.kind)".to_owned(),
+            ),
+            (
+                is_once || self.client.pipeline <= 1,
+                "client.connect: with `each`, a connection carries one request: leave out client.pipeline (--pipeline)"
+                    .to_owned(),
             ),
             (
                 self.client.timeout > Nanos::ZERO,

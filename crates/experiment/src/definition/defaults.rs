@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 use taillab_probe::Disturbances;
 
@@ -78,6 +78,7 @@ fn client(choice: Choice, architecture: Option<Architecture>) -> Client {
     Client {
         cpus: "1".to_owned(),
         kind: choice.clients,
+        connect: Connect::Once,
         connections,
         reserve,
         pipeline: u16::from(!may_pipeline),

@@ -48,6 +48,7 @@ impl Client {
             kind: self.kind,
             pipeline: NonZeroU32::new(self.pipeline.into()),
             reserve,
+            connect: self.connect,
         }
     }
 

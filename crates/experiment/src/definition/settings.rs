@@ -1,7 +1,7 @@
 //! The settings of an experiment, section by section.
 
 use serde::{Deserialize, Serialize};
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 use taillab_simulator::simulation::Precision;
@@ -40,7 +40,11 @@ pub struct Client {
     /// Who the requests come from: `independent` clients, one for each connection, or the `pooled` connections of
     /// one client.
     pub kind: ClientKind,
-    /// TCP connections, or UDP sockets; each has a port of its own.
+    /// How long a connection lasts: `once` it is opened, it is kept, or `each` request has one of its own.
+    #[serde(default)]
+    pub connect: Connect,
+    /// TCP connections, or UDP sockets; each has a port of its own. With `connect = "each"`, the most that are open at
+    /// once.
     pub connections: u16,
     /// More TCP connections of a pool, which take a request only when no other one is idle; 0 otherwise.
     pub reserve: u16,

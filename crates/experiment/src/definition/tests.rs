@@ -5,6 +5,7 @@ use std::io::Write;
 use taillab_load::{KeyDistribution, StoreWorkload};
 
 use taillab_model::Nanos;
+use taillab_model::summary::Connect;
 
 use super::*;
 
@@ -195,6 +196,19 @@ fn a_pool_keeps_its_reserve_and_independent_clients_have_none() {
     assert_eq!(found(client(ServerKind::NullRpc, &flags)), independent);
 }
 
+#[test]
+fn connections_are_kept_unless_each_request_is_to_have_its_own() {
+    let connect = |flags: &[(&'static str, &str)]| {
+        let client = of(ServerKind::Nginx, flags).unwrap().client;
+        (client.connect, client.connections)
+    };
+    assert_eq!(connect(&[]), (Connect::Once, 1024));
+    assert_eq!(
+        connect(&[("client.connect", "each")]),
+        (Connect::Each, 1024)
+    );
+}
+
 /// A server of HTTP or Redis that reads one request per read would lose a second one.
 #[test]
 fn one_request_at_a_time_where_clients_do_not_pipeline() {
@@ -315,6 +329,18 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
             &[("client.pipeline", "1")],
             "pipeline is for TCP",
         ),
+        (Memcached, &[("client.connect", "each")], "--transport tcp"),
+        (
+            NullRpc,
+            &[("client.connect", "each"), ("client.kind", "pooled")],
+            "a pool keeps its connections",
+        ),
+        (
+            NullRpc,
+            &[("client.connect", "each"), ("client.pipeline", "4")],
+            "carries one request",
+        ),
+        (NullRpc, &[("client.connect", "never")], "never"),
         (NullRpc, &[("workload.request_bytes", "3")], "request_bytes"),
         (NullRpc, &[("server.architecture", "apache")], "apache"),
         (NullRpc, &[("server.service", "burn:1ms")], "burn"),

@@ -81,6 +81,7 @@ pub fn summarise_load(
             kind: habits.kind,
             connections: u32::try_from(connections).unwrap_or(u32::MAX),
             pipeline: habits.pipeline.map(NonZeroU32::get),
+            closing: load.closing(),
         }),
     };
     let kept =
@@ -103,6 +104,7 @@ pub fn loaded_requests(load: &FleetRun) -> impl Iterator<Item = LoadedRequest> {
                 ..entry.wire
             },
             waited: entry.waited,
+            connecting: entry.connecting,
         }
     })
 }

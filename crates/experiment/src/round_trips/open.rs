@@ -292,6 +292,7 @@ impl Sent {
                 },
                 wire: one.wire,
                 waited: one.waited,
+                connecting: one.connecting,
             }));
             from = from + *length + mean_gap;
         }

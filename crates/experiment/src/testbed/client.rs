@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_host::{CpuSet, NetNamespace, cpus};
 use taillab_load::{AnyClient, Codec, Endpoint, Fleet, KernelStamps, LoadError};
+use taillab_model::summary::Connect;
 
 use crate::definition::{Experiment, Transport};
 
@@ -56,9 +57,13 @@ pub fn connect(
 ) -> Result<LoadClient, Failure> {
     let threads = cpus.len();
     let places: Vec<CpuSet> = cpus.iter().map(CpuSet::single).collect();
+    let is_each = experiment.client.connect == Connect::Each;
     let prepare = move |thread: usize| {
         if let Some(namespace) = &namespace {
             namespace.enter()?;
+            if is_each {
+                make_ports_last();
+            }
         }
         cpus::pin_current_thread(&places[thread])?;
         Ok(())
@@ -71,16 +76,33 @@ pub fn connect(
         let reserve = spare / threads + usize::from(thread < spare % threads);
         let codec = codec(experiment, address)?;
         let connections = connections + reserve;
-        let client = AnyClient::connect(&endpoint, connections, codec, KernelStamps::NONE)?;
+        let stamps = KernelStamps::NONE;
+        if is_each {
+            // while it is calibrated, as many as the server takes
+            let rate = None;
+            return AnyClient::connect_each(&endpoint, connections, codec, stamps, rate);
+        }
+        let client = AnyClient::connect(&endpoint, connections, codec, stamps)?;
         Ok(client.with(experiment.client.habits(reserve)))
     };
     Ok(Fleet::connect(threads, prepare, connect)?)
+}
+
+/// Gives the calling thread's network namespace, which is the testbed's own, all ports, and uses one in TIME_WAIT again
+/// after a second: so a connection for each request can be closed as clients close theirs, at any rate that a thread
+/// reaches.
+fn make_ports_last() {
+    for (setting, value) in [("ip_local_port_range", "1024 65535"), ("tcp_tw_reuse", "1")] {
+        // where that is not allowed, the client closes with a reset, and the result says so
+        let _ = std::fs::write(format!("/proc/sys/net/ipv4/{setting}"), value);
+    }
 }
 
 /// The requests to the server at `address`.
 fn codec(experiment: &Experiment, address: SocketAddr) -> Result<Codec, LoadError> {
     let mut workload = experiment.requests();
     workload.resource.host = address.to_string();
+    workload.resource.closes = experiment.client.connect == Connect::Each;
     let udp = experiment.server.transport == Transport::Udp;
     experiment.server.protocol.codec(&workload, udp)
 }
@@ -107,6 +129,24 @@ mod tests {
             assert!(text.starts_with("GET /index.html HTTP/1.1\r\n"), "{text}");
             assert!(text.contains(&format!("Host: {address}\r\n")), "{text}");
         }
+    }
+
+    /// It has as many bytes, of which some ask the server to close.
+    #[test]
+    fn a_connection_for_each_request_to_nginx_is_closed_by_nginx() {
+        let flags = vec![("client.connect", toml::Value::String("each".into()))];
+        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
+        let codec = codec(&experiment, "10.254.0.100:65535".parse().unwrap()).unwrap();
+        let Codec::Streams(mut http) = codec else {
+            panic!("HTTP is a stream")
+        };
+        let planned = http.plan(1, 1)[0];
+        let mut request = Vec::new();
+        http.encode(planned, 0, &mut request);
+        let text = String::from_utf8(request).unwrap();
+        assert_eq!(text.len(), 85, "{text}");
+        assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
+        assert!(http.lets_server_close());
     }
 
     #[test]

@@ -1,28 +1,28 @@
 //! One client for any transport.
 
+use taillab_model::summary::Closing;
 use taillab_model::{Monotonic, Nanos};
 
 use super::{
-    Client, DatagramClient, Habits, Handed, Keys, Received, Released, Sending, StreamClient, Traits,
+    Client, DatagramClient, EachClient, Habits, Handed, Keys, Received, Released, Sending,
+    StreamClient, Traits,
 };
 use crate::protocol::{Codec, Planned, Planner};
 use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
-use crate::transport::stream::StreamSockets;
+use crate::transport::stream::{Ports, StreamSockets};
 use crate::transport::udp::UdpSockets;
 use crate::wrong_answer::WrongAnswer;
 use crate::{Endpoint, LoadError};
 
 /// A client whose transport is chosen at run time; each request costs a predicted branch.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one per thread, and a box would cost an indirection for each request"
-)]
 pub enum AnyClient {
     /// Over UDP.
     Datagrams(DatagramClient),
     /// Over TCP or a Unix stream socket.
     Streams(StreamClient),
+    /// The same with a connection for each request.
+    Each(EachClient),
 }
 
 impl AnyClient {
@@ -53,6 +53,38 @@ impl AnyClient {
         }
     }
 
+    /// A client that opens a connection for each request, at most `connections` at once, from the calling thread's
+    /// network namespace. `rate_per_s` says how many a second all such clients of this host will open; `None`: as many as
+    /// the server takes. To see that the server is there, one is opened and closed now.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; [`LoadError::WrongTransport`] also for datagrams, which have no connections.
+    pub fn connect_each(
+        server: &Endpoint,
+        connections: usize,
+        codec: Codec,
+        stamps: KernelStamps,
+        rate_per_s: Option<f64>,
+    ) -> Result<Self, LoadError> {
+        let Codec::Streams(protocol) = codec else {
+            return Err(LoadError::WrongTransport {
+                server: server.clone(),
+            });
+        };
+        drop(StreamSockets::connect(server, 1, KernelStamps::NONE)?);
+        let own = match Ports::to(server) {
+            Some(ports) => ports.closing(rate_per_s),
+            None => Closing::Client,
+        };
+        let resets = own == Closing::Reset;
+        let sockets = StreamSockets::one_by_one(server, connections, stamps, resets)?;
+        let closing = match protocol.lets_server_close() {
+            true => Closing::Server,
+            false => own,
+        };
+        Ok(Self::Each(EachClient::new(sockets, protocol, closing)))
+    }
+
     /// The same client whose requests use its connections in this way; without it, as [`Habits::POOL`] says. Only
     /// before its first request.
     #[must_use]
@@ -60,6 +92,8 @@ impl AnyClient {
         match self {
             Self::Datagrams(client) => Self::Datagrams(client.with(habits)),
             Self::Streams(client) => Self::Streams(client.with(habits)),
+            // each of its requests has a connection of its own
+            Self::Each(client) => Self::Each(client),
         }
     }
 }
@@ -70,6 +104,7 @@ macro_rules! either {
         match $any {
             AnyClient::Datagrams($client) => $call,
             AnyClient::Streams($client) => $call,
+            AnyClient::Each($client) => $call,
         }
     };
 }
@@ -85,6 +120,10 @@ impl Client for AnyClient {
 
     fn wrong_answer(&self) -> Option<&WrongAnswer> {
         either!(self, client => client.wrong_answer())
+    }
+
+    fn be_patient(&mut self, patience: Nanos) {
+        either!(self, client => client.be_patient(patience));
     }
 
     fn begin(&mut self, requests: usize, sending: Sending) {

@@ -129,6 +129,7 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
             habits: self.habits,
             draw: self.ids.draw,
             may_wait: false,
+            closing: None,
             stamps: self.transport.stamps(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 
 /// How clients use their connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub struct Habits {
     /// The last connections, of this number, take a request only when no other one is idle. Only a pool
     /// has such a reserve.
     pub reserve: usize,
+    /// Whether connections are kept, or each request has one of its own. Then it matters neither whose it is nor what
+    /// is under way on it.
+    pub connect: Connect,
 }
 
 impl Habits {
@@ -23,6 +26,13 @@ impl Habits {
         kind: ClientKind::Pooled,
         pipeline: None,
         reserve: 0,
+        connect: Connect::Once,
+    };
+
+    /// A connection of its own for each request.
+    pub const EACH: Self = Self {
+        connect: Connect::Each,
+        ..Self::independent(None)
     };
 
     /// Independent clients with this limit on each connection.
@@ -31,6 +41,7 @@ impl Habits {
             kind: ClientKind::Independent,
             pipeline,
             reserve: 0,
+            connect: Connect::Once,
         }
     }
 }
@@ -49,6 +60,9 @@ pub enum Sending {
         /// The seed.
         seed: u64,
     },
+    /// As above, to store the keys before a measurement. A connection that would be opened for each request is kept
+    /// meanwhile.
+    Stored,
 }
 
 /// Draws the connection of each request, all equally likely.

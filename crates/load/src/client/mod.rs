@@ -3,6 +3,7 @@
 
 mod any;
 mod datagram;
+mod each;
 mod habits;
 mod keys;
 mod leftover;
@@ -12,11 +13,12 @@ mod queues;
 mod rotation;
 mod stream;
 
-use taillab_model::summary::LoadErrors;
+use taillab_model::summary::{Closing, LoadErrors};
 use taillab_model::{Monotonic, Nanos, Outcome};
 
 pub use any::AnyClient;
 pub use datagram::DatagramClient;
+pub use each::EachClient;
 pub use habits::{Draw, Habits, Sending};
 pub use keys::{Ids, Keys, Place};
 pub use stream::StreamClient;
@@ -46,6 +48,8 @@ pub struct Traits {
     pub draw: Option<Draw>,
     /// A request may wait in the client for its connection.
     pub may_wait: bool,
+    /// Who closes the connections, where each request has one of its own; `None` where they are kept.
+    pub closing: Option<Closing>,
     /// The kernel's stamps of what this client sends and receives.
     pub stamps: KernelStamps,
 }
@@ -60,6 +64,12 @@ pub trait Client {
 
     /// The planner of its protocol.
     fn planner(&self) -> &dyn Planner;
+
+    /// From now on, a connection that was opened for one request is closed when its answer has not come for this long
+    /// after the SYN. Nothing to do where connections are kept.
+    fn be_patient(&mut self, patience: Nanos) {
+        let _ = patience;
+    }
 
     /// Begins a new count of requests at k = 0; [`Client::keys`] will have the keys of its first
     /// `requests`.
@@ -122,6 +132,8 @@ pub enum Handed {
     Gone,
     /// It waits in the client until its connection is free or open again: see [`Client::send_waiting`].
     Waits,
+    /// A connection is being opened for it alone. It leaves, by [`Client::send_waiting`], when that is up.
+    Connects,
 }
 
 /// A request that has waited for its connection.
@@ -129,10 +141,10 @@ pub enum Handed {
 pub struct Released {
     /// Its number.
     pub k: usize,
-    /// When it was sent or given up.
+    /// When it was sent or given up, or its connection began to be opened.
     pub at: Monotonic,
     /// What became of it; `None` if it had waited too long and was given up.
-    pub sent: Option<Result<(), NotSent>>,
+    pub sent: Option<Result<Handed, NotSent>>,
 }
 
 /// What one look for an answer found.
@@ -151,7 +163,7 @@ pub enum Received {
     Lost {
         /// Number of the request.
         k: usize,
-        /// [`Outcome::ConnectionLost`] or [`Outcome::Malformed`].
+        /// [`Outcome::ConnectionLost`], [`Outcome::Malformed`] or [`Outcome::TimedOut`].
         outcome: Outcome,
     },
     /// A part of an answer, or something else that ends no request (a connection is up again).

@@ -29,7 +29,7 @@ const TRIES: usize = 3;
 const DRAWS: usize = 4;
 
 /// A larger answer counts as malformed: it would need too much memory.
-const LARGEST_ANSWER: usize = 1 << 30;
+pub(super) const LARGEST_ANSWER: usize = 1 << 30;
 
 /// How long a new count waits for answers to requests of the last count, and then for
 /// connections to be up again.
@@ -457,6 +457,8 @@ impl<T: StreamTransport> StreamClient<T> {
                 self.freed = Some(connection);
                 Received::Part
             }
+            // only where connections are opened one by one
+            Event::NotOpened { .. } => Received::Nothing,
             Event::Refused => Received::Refused,
         }
     }
@@ -489,7 +491,10 @@ impl<T: StreamTransport> StreamClient<T> {
                 self.freed = None;
                 return None;
             }
-            taken => taken.map(|taken| taken.map_err(|_| NotSent::Failed)),
+            taken => taken.map(|taken| match taken {
+                Ok(()) => Ok(Handed::Gone),
+                Err(_) => Err(NotSent::Failed),
+            }),
         };
         Some(Released { k, at, sent })
     }
@@ -518,6 +523,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
             habits: self.habits,
             draw: None,
             may_wait: self.most < u32::MAX || self.habits.kind == ClientKind::Independent,
+            closing: None,
             stamps: self.transport.stamps(),
         }
     }
@@ -549,10 +555,13 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         self.base += self.sent as u64;
         self.sent = 0;
         self.places = unsent(requests);
-        let (Sending::Scheduled { seed } | Sending::Answered { seed }) = sending;
+        let seed = match sending {
+            Sending::Scheduled { seed } | Sending::Answered { seed } => seed,
+            Sending::Stored => 0,
+        };
         let is_independent = self.habits.kind == ClientKind::Independent;
         self.draw = is_independent.then(|| Draw::new(seed, self.transport.connections()));
-        self.may_change = !is_independent || matches!(sending, Sending::Answered { .. });
+        self.may_change = !is_independent || !matches!(sending, Sending::Scheduled { .. });
     }
 
     fn keys(&mut self) -> Keys {
@@ -635,7 +644,7 @@ fn all_up(connections: usize, reserve: usize) -> Rotation {
 }
 
 /// Whether this is an error from the server, or not an answer at all.
-fn is_wrong(decoded: Decoded) -> bool {
+pub(super) fn is_wrong(decoded: Decoded) -> bool {
     match decoded {
         Decoded::Answer { outcome, .. }
         | Decoded::LastAnswer { outcome, .. }

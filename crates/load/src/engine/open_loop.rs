@@ -106,6 +106,7 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
         return Err(LoadError::UnsortedSchedule { at: before + 1 });
     }
     let plan = client.planner().plan(n, load.seed);
+    client.be_patient(load.timeout);
     client.begin(n, Sending::Scheduled { seed: load.seed });
     // at a pace, the measurement begins at a time: which request is the first shows then
     let measure_from = if pace.is_some() { n } else { load.measure_from };

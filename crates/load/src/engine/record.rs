@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 
-use taillab_model::summary::LoadErrors;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, RequestKey, WireTimes};
+use taillab_model::summary::{Closing, LoadErrors};
+use taillab_model::{
+    ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, Operation, Outcome, RequestKey,
+    WireTimes,
+};
 
 use super::kernel_times::KernelTimes;
 use crate::client::{Draw, Habits, Keys, Traits};
 use crate::protocol::Planned;
+use crate::transport::NotSent;
 
 /// State of a request during the run; the values of [`Outcome`] are states too.
 mod state {
@@ -16,6 +20,8 @@ mod state {
     /// Waiting, while an earlier request with the same id could still be answered: an answer
     /// could belong to either.
     pub(super) const CONTENDED: u32 = 8;
+    /// Not sent, because the server's host refused the connection. No [`Outcome`] has this value.
+    pub(super) const REFUSED: u32 = 15;
     pub(super) const MASK: u32 = 0xf;
     pub(super) const BITS: u32 = 4;
 }
@@ -34,6 +40,9 @@ pub struct Entry {
     /// How long it waited in its client for its connection; zero if that was free. It was sent after that or, if it
     /// waited for as long as an answer may take, given up.
     pub waited: Nanos,
+    /// How the connection of its own was opened, between that wait and the send; `None` where connections are kept,
+    /// and for a request for which none was begun.
+    pub connecting: Option<Connecting>,
     /// What it asked for.
     pub operation: Operation,
     /// How it ended.
@@ -52,7 +61,13 @@ impl Entry {
     /// When the generator came to it: its send, if its connection was free.
     pub fn turn(&self) -> Monotonic {
         let sent_ns = self.times.sent.nanos_since_boot();
-        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(self.waited.get()))
+        let before = self.waited + self.connecting_took();
+        Monotonic::from_nanos_since_boot(sent_ns.saturating_sub(before.get()))
+    }
+
+    /// How long its connection took to open; zero where that was open before.
+    pub fn connecting_took(&self) -> Nanos {
+        self.connecting.map_or(Nanos::ZERO, |of| of.took)
     }
 
     /// From the actual send to the answer.
@@ -64,7 +79,7 @@ impl Entry {
 }
 
 /// Every request that was sent, in order of the schedule: 28 bytes each, 8 more over streams for its connection and
-/// key, and 8 more where it may wait for that connection.
+/// key, 8 more where it may wait for that connection, and 8 more where it has one of its own.
 ///
 /// A request that was due and not yet sent when a run ended early has no row.
 #[derive(Clone, Debug)]
@@ -74,6 +89,7 @@ pub struct Record {
     draw: Option<Draw>,
     habits: Habits,
     connections: usize,
+    closing: Option<Closing>,
     kernel: KernelTimes,
     start: Monotonic,
     timeout: Nanos,
@@ -83,6 +99,8 @@ pub struct Record {
     sent_ns: Vec<u64>,
     /// When the generator came to those that waited for their connections; empty where none may wait.
     turn_ns: Vec<u64>,
+    /// When the connection of each began to be opened; empty where connections are kept.
+    dialed_ns: Vec<u64>,
     received_ns: Vec<u64>,
     /// The planned request, with its [`state`] in the lowest bits.
     asked: Vec<u32>,
@@ -105,6 +123,7 @@ impl Record {
             draw: None,
             habits: Habits::POOL,
             connections: 0,
+            closing: None,
             kernel: KernelTimes::default(),
             start: Monotonic::from_nanos_since_boot(0),
             timeout,
@@ -114,6 +133,7 @@ impl Record {
             // not zero: zeroed pages would stay untouched
             sent_ns: vec![NONE; n],
             turn_ns: Vec::new(),
+            dialed_ns: Vec::new(),
             received_ns: vec![NONE; n],
             asked: plan
                 .iter()
@@ -128,6 +148,8 @@ impl Record {
         Self {
             kernel: KernelTimes::new(traits.stamps, n),
             turn_ns: vec![NONE; if traits.may_wait { n } else { 0 }],
+            dialed_ns: vec![NONE; if traits.closing.is_some() { n } else { 0 }],
+            closing: traits.closing,
             draw: traits.draw,
             habits: traits.habits,
             connections: traits.connections,
@@ -138,6 +160,11 @@ impl Record {
     /// How the clients used their connections, and how many those were.
     pub fn clients(&self) -> (Habits, usize) {
         (self.habits, self.connections)
+    }
+
+    /// Who closes the connections, where each request has one of its own.
+    pub fn closing(&self) -> Option<Closing> {
+        self.closing
     }
 
     pub(super) fn timeout(&self) -> Nanos {
@@ -259,9 +286,23 @@ impl Record {
         at.saturating_since(turn) <= self.timeout
     }
 
+    /// The connection of request `k` begins to be opened at `at`; the request leaves when it is up.
+    #[inline]
+    pub(super) fn dials(&mut self, k: usize, at: Monotonic) {
+        if let Some(turn_ns) = self.turn_ns.get_mut(k)
+            && *turn_ns == NONE
+        {
+            *turn_ns = self.sent_ns[k];
+        }
+        if let Some(dialed_ns) = self.dialed_ns.get_mut(k) {
+            *dialed_ns = at.nanos_since_boot();
+        }
+    }
+
     /// Request `k`, which waited for its connection, leaves at `at`.
     pub(super) fn left(&mut self, k: usize, at: Monotonic) {
-        self.sent_ns[k] = at.nanos_since_boot();
+        // later than its turn, by which those that never left are known
+        self.sent_ns[k] = at.nanos_since_boot().max(self.sent_ns[k] + 1);
     }
 
     /// Request `k` is given up: it has waited too long for its connection.
@@ -280,8 +321,12 @@ impl Record {
     }
 
     #[inline]
-    pub(crate) fn send_failed(&mut self, k: usize) {
-        self.asked[k] = self.asked[k] & !state::MASK | Outcome::SendFailed as u32;
+    pub(crate) fn send_failed(&mut self, k: usize, why: NotSent) {
+        let state = match why {
+            NotSent::Refused => state::REFUSED,
+            NotSent::Failed => Outcome::SendFailed as u32,
+        };
+        self.asked[k] = self.asked[k] & !state::MASK | state;
     }
 
     /// What request `k` asked for, if it can still take an answer.
@@ -339,15 +384,16 @@ impl Record {
         }
         let time = |ns: u64| (ns != NONE).then(|| Monotonic::from_nanos_since_boot(ns));
         let planned = Planned::from_bits(self.asked[k] >> state::BITS);
-        let waited = self.waited(k);
+        let received = time(self.received_ns[k]);
         Some(Entry {
             times: ClientTimes {
                 intended: self.due(k),
-                sent: self.turn(k) + waited,
-                received: time(self.received_ns[k]),
+                sent: self.sent(k),
+                received,
             },
             wire: self.kernel.get(k),
-            waited,
+            waited: self.waited(k),
+            connecting: self.connecting(k),
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
             connection: self.keys.connection_of(k),
@@ -365,17 +411,48 @@ impl Record {
 
     /// How long request `k` waited for its connection; one that never left, for as long as an answer may take.
     fn waited(&self, k: usize) -> Nanos {
-        match self.turn_ns.get(k) {
-            None | Some(&NONE) => Nanos::ZERO,
-            Some(&turn_ns) if turn_ns == self.sent_ns[k] => self.timeout,
-            Some(&turn_ns) => Nanos::new(self.sent_ns[k] - turn_ns),
+        match (self.turn_ns.get(k), self.dialed_ns.get(k)) {
+            (None | Some(&NONE), _) => Nanos::ZERO,
+            (Some(&turn_ns), Some(&dialed_ns)) if dialed_ns != NONE => {
+                Nanos::new(dialed_ns - turn_ns)
+            }
+            (Some(&turn_ns), _) if turn_ns == self.sent_ns[k] => self.timeout,
+            (Some(&turn_ns), _) => Nanos::new(self.sent_ns[k] - turn_ns),
         }
+    }
+
+    /// How the connection of request `k` was opened, if it has one of its own.
+    fn connecting(&self, k: usize) -> Option<Connecting> {
+        let dialed_ns = *self.dialed_ns.get(k)?;
+        let state = self.asked[k] & state::MASK;
+        let is_unsent = outcome_of(self.asked[k]) == Outcome::SendFailed;
+        let never_left = self.turn_ns.get(k) == Some(&self.sent_ns[k]);
+        let end = match dialed_ns {
+            _ if state == state::REFUSED => ConnectEnd::Refused,
+            _ if is_unsent => ConnectEnd::Failed,
+            // it waited in vain until another was closed
+            NONE => return None,
+            _ if never_left => ConnectEnd::TimedOut,
+            _ => ConnectEnd::Connected,
+        };
+        let took = match end {
+            ConnectEnd::TimedOut => self.timeout,
+            _ if dialed_ns == NONE => Nanos::ZERO,
+            _ => Nanos::new(self.sent_ns[k].saturating_sub(dialed_ns)),
+        };
+        Some(Connecting { took, end })
+    }
+
+    /// When request `k` was sent or given up.
+    fn sent(&self, k: usize) -> Monotonic {
+        let took = self.connecting(k).map_or(Nanos::ZERO, |of| of.took);
+        self.turn(k) + self.waited(k) + took
     }
 
     /// All requests in order of their sends: those that waited for their connections were sent after others that
     /// were due later.
     pub fn iter_as_sent(&self) -> impl Iterator<Item = Entry> {
-        let sent = |k: &usize| self.turn(*k) + self.waited(*k);
+        let sent = |k: &usize| self.sent(*k);
         let mut order: Vec<usize> = Vec::new();
         if !self.turn_ns.is_empty() {
             order.extend(0..self.len);
@@ -447,6 +524,9 @@ fn outcome_of(asked: u32) -> Outcome {
         Outcome::Malformed,
     ];
     let state = asked & state::MASK;
+    if state == state::REFUSED {
+        return Outcome::SendFailed;
+    }
     let ended = ENDED.into_iter().find(|outcome| *outcome as u32 == state);
     // waiting: an answer that has not come yet
     ended.unwrap_or(Outcome::TimedOut)
@@ -553,6 +633,58 @@ mod tests {
             .map(|entry| entry.times.sent)
             .collect();
         assert_eq!(sent, [at(1), at(4), at(502), at(1_003)]);
+    }
+
+    /// Seven requests, due at 1 to 7 ms, each with a connection of its own. The last two find no connection free.
+    #[test]
+    fn connecting_is_told_from_the_wait_before_it_and_from_the_service_after_it() {
+        let plan = [Planned::new(Operation::Get, 0); 7];
+        let schedule = (1..=7).map(Nanos::from_millis).collect();
+        let mut record = Record::new(usize::MAX, schedule, &plan, 0, TIMEOUT);
+        (record.turn_ns, record.dialed_ns) = (vec![NONE; 7], vec![NONE; 7]);
+        record.begin(at(0));
+        for k in 0..7 {
+            record.send(k, at(1 + k as u64));
+        }
+        let ms = Nanos::from_millis;
+        // 0 is answered, 1 refused, 2 refused at once, 3 has no port, 4 is never up
+        record.dials(0, at(1));
+        record.left(0, at(3));
+        record.answered(0, Outcome::Done, at(8));
+        record.dials(1, at(2));
+        record.left(1, at(4));
+        record.send_failed(1, NotSent::Refused);
+        record.send_failed(2, NotSent::Refused);
+        record.send_failed(3, NotSent::Failed);
+        record.dials(4, at(5));
+        record.ended(4, Outcome::TimedOut, at(1_005));
+        // 5 waits until 0 is closed, 6 in vain
+        record.waits(5);
+        record.waits(6);
+        record.dials(5, at(9));
+        record.left(5, at(12));
+        record.answered(5, Outcome::Hit, at(20));
+        record.gave_up(6);
+        record.finish(Keys::none());
+        let entries: Vec<_> = record.iter().collect();
+        let of = |k: usize| entries[k].connecting.map(|of| (of.end, of.took));
+        assert_eq!(of(0), Some((ConnectEnd::Connected, ms(2))));
+        assert_eq!(entries[0].outcome, Outcome::Done);
+        assert_eq!(entries[0].service_time(), Some(ms(5)));
+        assert_eq!(of(1), Some((ConnectEnd::Refused, ms(2))));
+        assert_eq!(of(2), Some((ConnectEnd::Refused, Nanos::ZERO)));
+        assert_eq!(of(3), Some((ConnectEnd::Failed, Nanos::ZERO)));
+        assert_eq!(of(4), Some((ConnectEnd::TimedOut, TIMEOUT)));
+        assert_eq!(of(5), Some((ConnectEnd::Connected, ms(3))));
+        assert_eq!(of(6), None);
+        let waited: Vec<_> = entries.iter().map(|one| one.waited).collect();
+        let nothing = Nanos::ZERO;
+        let waits = [nothing, nothing, nothing, nothing, nothing, ms(3), TIMEOUT];
+        assert_eq!(waited, waits);
+        // lateness is that of the generator, which was on time
+        assert!(entries.iter().all(|one| one.turn() == one.times.intended));
+        let errors = record.request_errors();
+        assert_eq!((errors.send_errors, errors.timeouts), (3, 2));
     }
 
     #[test]

@@ -72,8 +72,8 @@ pub(super) struct Session<'a, C> {
     pub(super) next: usize,
     /// Requests sent that have no answer yet.
     pub(super) outstanding: usize,
-    /// The request whose answer, or loss, the last look found.
-    pub(super) ended: Option<usize>,
+    /// Requests that the last look found answered, lost or not sent, without those that were given up before.
+    pub(super) over: usize,
     /// Requests that were due and not yet sent when the time was up.
     pub(super) unsent: usize,
     stop: &'a AtomicBool,
@@ -109,7 +109,7 @@ impl<'a, C: Client> Session<'a, C> {
             cpu: CpuUse::default(),
             next: 0,
             outstanding: 0,
-            ended: None,
+            over: 0,
             unsent: 0,
             stop,
             progress,
@@ -145,9 +145,13 @@ impl<'a, C: Client> Session<'a, C> {
                 self.outstanding += 1;
                 self.record.waits(k);
             }
+            Ok(Handed::Connects) => {
+                self.outstanding += 1;
+                self.record.dials(k, at);
+            }
             Err(why) => {
                 self.refused |= why == NotSent::Refused;
-                self.record.send_failed(k);
+                self.record.send_failed(k, why);
                 self.progress.count_failed();
             }
         }
@@ -175,14 +179,13 @@ impl<'a, C: Client> Session<'a, C> {
             return None;
         }
         let at = now();
-        self.ended = None;
+        self.over = 0;
         match received {
             Received::Answer { k, outcome } => self.answered(k, outcome, at),
             Received::Lost { k, outcome } => {
                 self.record.ended(k, outcome, at);
                 self.progress.count_failed();
-                self.outstanding -= 1;
-                self.ended = Some(k);
+                self.is_over(k);
             }
             Received::Refused => self.refused = true,
             other => other.count(&mut self.extra),
@@ -205,19 +208,28 @@ impl<'a, C: Client> Session<'a, C> {
         }
     }
 
-    fn released(&mut self, k: usize, left: Monotonic, sent: Option<Result<(), NotSent>>) {
+    fn released(&mut self, k: usize, left: Monotonic, sent: Option<Result<Handed, NotSent>>) {
         match sent {
-            Some(Ok(())) => return self.record.left(k, left),
+            Some(Ok(Handed::Gone)) => return self.record.left(k, left),
+            Some(Ok(Handed::Connects)) => return self.record.dials(k, left),
+            Some(Ok(Handed::Waits)) => return,
             Some(Err(why)) => {
                 self.refused |= why == NotSent::Refused;
                 self.record.left(k, left);
-                self.record.send_failed(k);
+                self.record.send_failed(k, why);
             }
             // it has waited for as long as an answer may take
             None => self.record.gave_up(k),
         }
-        self.outstanding -= 1;
+        self.is_over(k);
         self.progress.count_failed();
+    }
+
+    /// Request `k` will get no answer any more, or has got it.
+    #[inline]
+    fn is_over(&mut self, k: usize) {
+        self.outstanding -= 1;
+        self.over += usize::from(!self.record.is_given_up(k));
     }
 
     #[inline]
@@ -226,8 +238,7 @@ impl<'a, C: Client> Session<'a, C> {
         if let Some(stamp) = self.client.kernel_received() {
             self.record.received_by_kernel(k, stamp, at);
         }
-        self.outstanding -= 1;
-        self.ended = Some(k);
+        self.is_over(k);
         self.answered += 1;
         self.last_answer = at;
         self.refused = false;

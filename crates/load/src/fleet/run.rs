@@ -6,7 +6,7 @@ use std::collections::binary_heap::PeekMut;
 use std::iter::Peekable;
 
 use taillab_model::Monotonic;
-use taillab_model::summary::LoadErrors;
+use taillab_model::summary::{Closing, LoadErrors};
 
 use crate::client::Habits;
 use crate::engine::{CpuUse, Entry, LoadRun, StopReason};
@@ -63,6 +63,11 @@ impl FleetRun {
     pub fn clients(&self) -> Option<(Habits, usize)> {
         let parts = self.runs.iter().map(|run| run.record.clients());
         parts.reduce(|(habits, all), (_, connections)| (habits, all + connections))
+    }
+
+    /// Who closes the connections, where each request has one of its own.
+    pub fn closing(&self) -> Option<Closing> {
+        self.runs.first()?.record.closing()
     }
 
     /// Whether requests of the warm-up were answered, and none of those that were sent later: the queue was longer

@@ -56,6 +56,11 @@ pub trait StreamProtocol: Planner + Send {
     /// Reads the answer to a request at the beginning of `bytes`; must accept any bytes. Bytes of
     /// later answers may follow.
     fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded;
+
+    /// Whether its requests ask the server to close the connection after the answer.
+    fn lets_server_close(&self) -> bool {
+        false
+    }
 }
 
 /// What [`StreamProtocol::decode`] found.

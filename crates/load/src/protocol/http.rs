@@ -85,13 +85,22 @@ impl Resource {
         self.filled()
     }
 
+    /// Whether this header is among those that are given.
+    fn says(&self, name: &str) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        names.any(|given| given.eq_ignore_ascii_case(name))
+    }
+
     /// The request, padded to the wanted size.
     fn filled(&self) -> Result<Vec<u8>, LoadError> {
-        let headers: String = self
+        let mut headers: String = self
             .headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}\r\n"))
             .collect();
+        if self.closes && !self.says("connection") {
+            headers += "Connection: close\r\n";
+        }
         let of = |space: &str, padding: &str| {
             let Self { host, path, .. } = self;
             format!("GET {path} HTTP/1.1\r\nHost: {space}{host}\r\n{headers}{padding}\r\n")
@@ -136,6 +145,7 @@ fn is_token(b: u8) -> bool {
 #[derive(Clone, Debug)]
 pub struct Http {
     request: Vec<u8>,
+    closes: bool,
     response_bytes: usize,
 }
 
@@ -148,6 +158,7 @@ impl Http {
     pub fn new(workload: &Resource) -> Result<Self, LoadError> {
         Ok(Self {
             request: workload.request()?,
+            closes: workload.closes,
             response_bytes: workload.response_bytes,
         })
     }
@@ -171,6 +182,10 @@ impl StreamProtocol for Http {
     #[inline]
     fn decode(&self, _what: Planned, _tag: u32, bytes: &[u8]) -> Decoded {
         decode(bytes)
+    }
+
+    fn lets_server_close(&self) -> bool {
+        self.closes
     }
 }
 

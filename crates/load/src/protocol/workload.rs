@@ -63,6 +63,8 @@ pub struct Resource {
     pub headers: Vec<(String, String)>,
     /// Pads the request to this size with one more header.
     pub request_bytes: Option<usize>,
+    /// Asks the server to close the connection after its answer: `Connection: close` (RFC 9112, 9.6).
+    pub closes: bool,
     /// About how long the answers are; the null responder imitates it. The default is
     /// the nginx workload of Tales of the Tail, section 3.1.
     pub response_bytes: usize,
@@ -76,6 +78,7 @@ impl Resource {
             path: path.to_owned(),
             headers: Vec::new(),
             request_bytes: None,
+            closes: false,
             response_bytes: 849,
         }
     }

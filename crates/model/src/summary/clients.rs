@@ -50,12 +50,82 @@ impl FromStr for ClientKind {
     }
 }
 
+/// How long a connection lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Connect {
+    /// Connections are opened once, before the load, and kept.
+    #[default]
+    Once,
+    /// Each request has a connection of its own: it is opened when the request is due, and closed after the answer.
+    Each,
+}
+
+impl Connect {
+    /// As it is written in options and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Each => "each",
+        }
+    }
+}
+
+impl fmt::Display for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Connect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Once, Self::Each]
+            .into_iter()
+            .find(|connect| connect.name() == text)
+            .ok_or_else(|| "write once or each".to_owned())
+    }
+}
+
+/// Who closes the connection that a request had to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// The server, as the request asks (HTTP's `Connection: close`). It keeps the connection in TIME_WAIT.
+    Server,
+    /// The client. Its port is in TIME_WAIT for a minute, which limits the rate to what the ports allow.
+    Client,
+    /// The client, with a reset (SO_LINGER of 0), because the rate needs more ports than there are: no port is in
+    /// TIME_WAIT.
+    Reset,
+}
+
+/// The connections of a load in which each request has one of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectingSummary {
+    /// Connections that came up, and on which a request was sent.
+    pub connected: u64,
+    /// Connections that the server's host refused: nothing listened there. Their requests are among the send errors.
+    pub refused: u64,
+    /// Connections that were not up within the time-out. Their requests are among the time-outs.
+    pub timed_out: u64,
+    /// Connections that the kernel could not open: no port, no route. Their requests are among the send errors.
+    pub failed: u64,
+    /// Who closes them.
+    pub closing: Closing,
+    /// From the SYN until the connection was up and the request was sent: a part of the response time, between the
+    /// wait for a connection and the service time. Connections that never came up count as longer than all others.
+    pub time: Distribution,
+}
+
 /// The clients of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientsSummary {
     /// Who the requests come from.
     pub kind: ClientKind,
-    /// Connections, or ports of the clients; with a reserve, this included.
+    /// Connections, or ports of the clients; with a reserve, this included. If each request has a connection of its
+    /// own, the most that are open at once.
     #[schemars(range(min = 1))]
     pub connections: u32,
     /// The most requests under way on a connection at once; absent where there is no limit.
@@ -71,6 +141,9 @@ pub struct ClientsSummary {
     /// service time. Zero for those that did not wait; absent where none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Distribution>,
+    /// The connections, where each request has one of its own; absent where connections are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connecting: Option<ConnectingSummary>,
 }
 
 #[cfg(test)]
@@ -85,5 +158,11 @@ mod tests {
             assert_eq!(json, format!("\"{kind}\""));
         }
         assert!("alone".parse::<ClientKind>().is_err());
+        for connect in [Connect::Once, Connect::Each] {
+            assert_eq!(connect.to_string().parse(), Ok(connect));
+            let json = serde_json::to_string(&connect).unwrap();
+            assert_eq!(json, format!("\"{connect}\""));
+        }
+        assert!("never".parse::<Connect>().is_err());
     }
 }

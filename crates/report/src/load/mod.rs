@@ -45,7 +45,7 @@ impl LoadRow {
     /// From the intended send until the generator came to it: its own delay.
     fn lateness(&self) -> Nanos {
         let late = self.times.sent.saturating_since(self.times.intended);
-        late.saturating_sub(self.waited)
+        late.saturating_sub(self.waited + self.connecting)
     }
 }
 
@@ -72,6 +72,8 @@ pub enum LoadSeries {
     ServiceTime,
     /// How long requests waited in the client for their connections.
     ConnectionWait,
+    /// From the SYN of the request's own connection until the request was sent on it.
+    Connecting,
     /// From the intended send until the generator came to it: its own delay.
     Lateness,
     /// The response time against a responder that does nothing.
@@ -80,10 +82,11 @@ pub enum LoadSeries {
 
 impl LoadSeries {
     /// In the order of the table.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ResponseTime,
         Self::ServiceTime,
         Self::ConnectionWait,
+        Self::Connecting,
         Self::Lateness,
         Self::Floor,
     ];
@@ -109,6 +112,7 @@ impl LoadSeries {
             Self::ResponseTime => ("response time", "response", "response_time"),
             Self::ServiceTime => ("service time", "service", "service_time"),
             Self::ConnectionWait => ("wait for connection", "wait", "connection_wait"),
+            Self::Connecting => ("connecting", "connect", "connecting"),
             Self::Lateness => ("lateness", "late", "lateness"),
             Self::Floor => ("client’s floor", "floor", "floor"),
         }
@@ -120,7 +124,8 @@ pub const EXPLANATION: &str = "“Response time” is how long a user waits, fro
                                schedule \
 wanted the request sent; “service time” counts from the moment it was sent; “lateness” is the \
 generator’s own delay before that. Between the two a request may wait for its connection, which is busy with the \
-request before: “wait for connection” is there where any did. The “client’s floor” is the response time of the same \
+request before: “wait for connection” is there where any did. Where each request has a connection of its own, \
+“connecting” is from the SYN until that is up and the request is sent. The “client’s floor” is the response time of the same \
 schedule against a responder that does nothing.";
 
 /// One request as `requests.parquet` and `latency.hlog` of a load take it.
@@ -132,6 +137,8 @@ pub struct LoadRow {
     pub wire: WireTimes,
     /// How long it waited in its client for its connection, before it was sent.
     pub waited: Nanos,
+    /// How long its own connection then took to open; zero where connections are kept.
+    pub connecting: Nanos,
     /// Its operation.
     pub operation: Operation,
     /// How it ended.

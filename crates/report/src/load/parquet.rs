@@ -12,7 +12,7 @@ fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
     Some(length_ns(row.times.received?.saturating_since(from)))
 }
 
-const COLUMNS: [Column<LoadRow>; 16] = [
+const COLUMNS: [Column<LoadRow>; 17] = [
     Column::instant("intended", "when the schedule wanted it sent", |row| {
         Some(row.times.intended)
     }),
@@ -51,6 +51,11 @@ const COLUMNS: [Column<LoadRow>; 16] = [
         "connection_wait_ns",
         "how long it then waited in its client for its connection, before it was sent",
         |row| Some(length_ns(row.waited)),
+    ),
+    Column::length(
+        "connecting_ns",
+        "how long its own connection then took to open, from the SYN until it was sent; 0 where connections are kept",
+        |row| Some(length_ns(row.connecting)),
     ),
     Column::word(
         "operation",

@@ -19,6 +19,7 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
         ink: match series {
             LoadSeries::ResponseTime => Ink::Measured,
             LoadSeries::ServiceTime => Ink::Client,
+            LoadSeries::Connecting => Ink::Client,
             LoadSeries::ConnectionWait | LoadSeries::Lateness => Ink::Notable,
             LoadSeries::Floor => Ink::Ideal,
         },
@@ -33,11 +34,12 @@ pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>, verdict: 
         view(LoadSeries::ResponseTime, &load.response_time),
         view(LoadSeries::ServiceTime, &load.service_time),
     ];
-    let wait = load
-        .clients
-        .as_ref()
-        .and_then(|clients| clients.wait.as_ref());
-    views.extend(wait.map(|wait| view(LoadSeries::ConnectionWait, wait)));
+    if let Some(clients) = &load.clients {
+        let wait = clients.wait.as_ref();
+        views.extend(wait.map(|wait| view(LoadSeries::ConnectionWait, wait)));
+        let connecting = clients.connecting.as_ref();
+        views.extend(connecting.map(|of| view(LoadSeries::Connecting, &of.time)));
+    }
     views.push(view(LoadSeries::Lateness, &load.lateness));
     table_of(views, floor, verdict)
 }

@@ -22,6 +22,7 @@ fn row(due_ns: u64, response_ns: Option<u64>) -> LoadRow {
         },
         wire: WireTimes::default(),
         waited: Nanos::ZERO,
+        connecting: Nanos::ZERO,
         operation: Operation::Call,
         outcome: if response_ns.is_some() {
             Outcome::Done

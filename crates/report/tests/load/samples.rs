@@ -118,6 +118,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                     received: row.server.map(|stamps| stamps.t6 + Nanos::new(9_000)),
                 },
                 waited: Nanos::ZERO,
+                connecting: Nanos::ZERO,
                 operation: row
                     .operation
                     .expect("every simulated request is a get or a set"),

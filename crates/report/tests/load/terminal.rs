@@ -85,6 +85,7 @@ fn clients_and_their_waits_for_connections_are_shown() {
         waited: 19_800,
         waited_share: 0.99,
         wait: Some(Distribution::from_sorted(&times)),
+        connecting: None,
     });
     let text = render_load(&sample.document(), None, Style::PLAIN);
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -13,7 +13,7 @@ use taillab_load::protocol::PROTOCOLS;
 use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
 use taillab_model::Objective;
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
@@ -124,6 +124,15 @@ pub struct ClientArgs {
     /// client, which deals requests out evenly
     #[arg(long, value_name = "KIND", default_value = "independent")]
     pub clients: ClientKind,
+    /// How long a TCP or Unix connection lasts: once opened, it is kept, or each request has one of its own, which is
+    /// opened when the request is due and is a part of its response time; -c are open at once [default of -c: 1024]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "once|each",
+        default_value = "once"
+    )]
+    pub connect: Connect,
     /// Connections, divided among the threads [default: HTTP and Redis 128, else 16; at least one for each thread]
     #[arg(short, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
     pub connections: Option<NonZeroUsize>,

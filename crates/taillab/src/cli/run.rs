@@ -12,7 +12,7 @@ use taillab_experiment::definition::{
 use taillab_experiment::fix::{FactorialArgs, FixArgs};
 use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::summary::ClientKind;
+use taillab_model::summary::{ClientKind, Connect};
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
@@ -204,6 +204,10 @@ struct LoadSettings {
     /// client, which deals requests out evenly [default: independent]
     #[arg(long, value_name = "KIND")]
     clients: Option<ClientKind>,
+    /// How long a TCP connection lasts: once opened, it is kept, or each request has one of its own, which is opened
+    /// when the request is due and is a part of its response time; -c are open at once [default: once]
+    #[arg(hide_short_help = true, long, value_name = "once|each")]
+    connect: Option<Connect>,
     /// Connections of the generator [default: 1024, pooled 256, UDP 16, but at least one for each of its CPUs]
     #[arg(short, long, value_name = "N", value_parser = count::<u16>)]
     connections: Option<u16>,
@@ -367,6 +371,7 @@ impl LoadSettings {
         given.whole("workload.request_bytes", self.request_bytes);
         given.whole("workload.response_bytes", self.response_bytes);
         given.text("client.kind", self.clients);
+        given.text("client.connect", self.connect);
         given.whole("client.connections", self.connections);
         given.whole("client.pipeline", self.pipeline);
         given.whole("client.reserve", self.reserve);

@@ -155,6 +155,29 @@ fn a_thousand_connections_are_all_used() {
     assert!(served.connections >= 1000, "{served:?}");
 }
 
+/// One looks whether a server is there; then there are as many as requests.
+#[test]
+fn a_connection_for_each_request_is_a_part_of_its_response_time() {
+    let (responder, target) = responder("tcp", Listen::loopback());
+    let args = ["-R", "2000", "--connect", "each"];
+    let result = run(&target, &short(&args)).measured();
+    let served = responder.stop();
+    assert_eq!(served.connections, 1 + served.total());
+    let requests = number(&result, "/load/requests");
+    let connecting = &result["load"]["clients"]["connecting"];
+    assert_eq!(connecting["connected"], requests);
+    assert_eq!(connecting["time"]["count"], requests);
+    for end in ["refused", "timed_out", "failed"] {
+        assert_eq!(connecting[end], 0, "{result}");
+    }
+    let mean = |of: &Value| of["mean"].as_f64().unwrap();
+    let load = &result["load"];
+    let waited = load["clients"].get("wait").map_or(0.0, mean);
+    let parts = mean(&load["lateness"]) + waited + mean(&connecting["time"]);
+    let sum = parts + mean(&load["service_time"]);
+    assert!((mean(&load["response_time"]) - sum).abs() < 1.0, "{load}");
+}
+
 /// One connection with one request at a time is too few for 20,000 requests per second.
 #[test]
 fn requests_that_wait_for_a_connection_are_counted_and_none_is_lost() {

@@ -39,6 +39,22 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
             "independent or pooled",
         ),
         (
+            memcached,
+            &["-R", "1k", "--connect", "each"],
+            "a datagram needs no connection; leave it out",
+        ),
+        (
+            echo,
+            &["-R", "1k", "--connect", "each", "--clients", "pooled"],
+            "leave out --connect each or --clients pooled",
+        ),
+        (
+            echo,
+            &["-R", "1k", "--connect", "each", "--pipeline", "4"],
+            "leave out --pipeline",
+        ),
+        (echo, &["-R", "1k", "--connect", "never"], "once or each"),
+        (
             echo,
             &["-R", "1k", "-c", "5000", "-t", "4097"],
             "--oversubscribe",

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_host::{PrivateFolder, User};
+use taillab_model::summary::Connect;
 
 use crate::definition::Experiment;
 
@@ -35,8 +36,9 @@ pub fn args() -> Vec<OsString> {
 pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     let workload = &experiment.workload;
     let bytes = workload.response_bytes.unwrap_or_default();
-    let page = page_bytes(bytes).ok_or_else(|| {
-        let least = response_header(1).len() as u32 + 1;
+    let connect = experiment.client.connect;
+    let page = page_bytes(bytes, connect).ok_or_else(|| {
+        let least = response_header(1, connect).len() as u32 + 1;
         Failure::usage(format!(
             "workload.response_bytes: nginx cannot answer with exactly {bytes} bytes: choose \
                  another length from {least} to {MOST_BYTES}"
@@ -77,6 +79,12 @@ fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
     // nginx closes idle connections when fewer than a sixteenth of these are left
     let connections = 2 * experiment.client.all_connections() + 64;
+    // where nginx closes, the corked end of a response would leave with the end of the connection, in a packet that is
+    // taken for one that more follows; so it is written at once, from memory
+    let corks = match experiment.client.connect {
+        Connect::Once => "on",
+        Connect::Each => "off",
+    };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))
@@ -92,8 +100,8 @@ events {{
 http {{
     access_log off;
     default_type text/html;
-    sendfile on;
-    tcp_nopush on;
+    sendfile {corks};
+    tcp_nopush {corks};
     server_tokens off;
     keepalive_timeout 1d;
     keepalive_requests 1000000000;
@@ -114,24 +122,28 @@ fn content(bytes: usize) -> Vec<u8> {
 
 /// Length of the page whose response is `response` bytes long; `None` if there is none. The header contains
 /// the page's length twice, so a few response lengths are impossible.
-fn page_bytes(response: u32) -> Option<u32> {
-    let least = response_header(1).len() as u32;
+fn page_bytes(response: u32, connect: Connect) -> Option<u32> {
+    let least = response_header(1, connect).len() as u32;
     if response > MOST_BYTES {
         return None;
     }
     (1..=response.checked_sub(least)?)
         .rev()
         .take(16)
-        .find(|page| response_header(*page).len() as u32 + page == response)
+        .find(|page| response_header(*page, connect).len() as u32 + page == response)
 }
 
 /// The header of nginx's response. Its length does not depend on the dates: in the ETag, times until 2106
 /// have eight hexadecimal digits.
-fn response_header(page: u32) -> String {
+fn response_header(page: u32, connect: Connect) -> String {
+    let connection = match connect {
+        Connect::Once => "keep-alive",
+        Connect::Each => "close",
+    };
     const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
     format!(
         "HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: {DATE}\r\nContent-Type: text/html\r\n\
-         Content-Length: {page}\r\nLast-Modified: {DATE}\r\nConnection: keep-alive\r\n\
+         Content-Length: {page}\r\nLast-Modified: {DATE}\r\nConnection: {connection}\r\n\
          ETag: \"6740a1b2-{page:x}\"\r\nAccept-Ranges: bytes\r\n\r\n"
     )
 }
@@ -142,17 +154,20 @@ mod tests {
 
     #[test]
     fn the_page_fills_the_response_up() {
-        for response in [228, 300, 849, 4096, 100_000] {
-            let page = page_bytes(response).unwrap();
-            assert_eq!(response_header(page).len() as u32 + page, response);
+        for (response, connect) in [228, 300, 849, 4096, 100_000]
+            .into_iter()
+            .flat_map(|response| [(response, Connect::Once), (response, Connect::Each)])
+        {
+            let page = page_bytes(response, connect).unwrap();
+            assert_eq!(response_header(page, connect).len() as u32 + page, response);
             assert_eq!(content(page as usize).len() as u32, page);
         }
         // the paper's 849 bytes
-        assert_eq!(page_bytes(849), Some(618));
-        assert_eq!(page_bytes(100), None);
-        assert_eq!(page_bytes(MOST_BYTES + 1), None);
+        assert_eq!(page_bytes(849, Connect::Once), Some(618));
+        assert_eq!(page_bytes(100, Connect::Once), None);
+        assert_eq!(page_bytes(MOST_BYTES + 1, Connect::Once), None);
         // an extra digit in the header makes a few lengths impossible
-        let impossible = (228..2000).filter(|bytes| page_bytes(*bytes).is_none());
+        let impossible = (228..2000).filter(|bytes| page_bytes(*bytes, Connect::Once).is_none());
         assert!(impossible.count() < 10);
     }
 }

@@ -1,6 +1,7 @@
 //! The client of streams against connections that are a function: no network.
 
 use proptest::prelude::*;
+use taillab_model::summary::Connect;
 use taillab_model::{Operation, RequestKey};
 
 use super::*;
@@ -241,6 +242,7 @@ fn habits() -> impl Strategy<Value = Habits> {
         kind,
         pipeline: NonZeroU32::new(pipeline),
         reserve,
+        connect: Connect::Once,
     })
 }
 
@@ -250,6 +252,7 @@ fn one_at_a_time(kind: ClientKind) -> Habits {
         kind,
         pipeline: NonZeroU32::new(1),
         reserve: 0,
+        connect: Connect::Once,
     }
 }
 

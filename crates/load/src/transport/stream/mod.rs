@@ -1,14 +1,16 @@
 //! Connections that carry bytes in order: TCP and Unix stream sockets.
 
 mod opening;
+mod ports;
 mod sequence;
 mod sockets;
 
 use taillab_model::Nanos;
 
+pub use ports::Ports;
 pub use sockets::StreamSockets;
 
-use super::Sockets;
+use super::{NotSent, Sockets};
 
 /// Connections that carry bytes, may end, and are reopened.
 ///
@@ -41,6 +43,19 @@ pub trait StreamTransport: Sockets {
 
     /// Reopens closed connections, one in each call. Nothing is due for `until_next`.
     fn tend(&mut self, until_next: Nanos);
+}
+
+/// Connections that are opened one by one, each for one request.
+///
+/// They are closed at first. Opening one begins with [`DialTransport::dial`], and [`Event::Opened`] or
+/// [`Event::NotOpened`] says how that ended. It is closed again when [`Event::Ended`] is reported or
+/// [`StreamTransport::abandon`] is called.
+pub trait DialTransport: StreamTransport {
+    /// Begins to open a connection that is closed.
+    ///
+    /// # Errors
+    /// [`NotSent`] where that fails at once.
+    fn dial(&mut self, connection: usize) -> Result<(), NotSent>;
 }
 
 /// How the packets of a connection identify it.
@@ -78,6 +93,13 @@ pub enum Event {
     },
     /// A connection is up again.
     Opened(usize),
+    /// A connection that was dialled cannot be opened.
+    NotOpened {
+        /// Its number.
+        connection: usize,
+        /// Why.
+        why: NotSent,
+    },
     /// No connection is up, and none can be opened.
     Refused,
 }

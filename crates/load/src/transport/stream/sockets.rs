@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use taillab_model::{Monotonic, Nanos};
 
 use super::opening::Opener;
-use super::{Ending, Event, NotTaken, Origin, StreamTransport};
+use super::{DialTransport, Ending, Event, NotTaken, Origin, StreamTransport};
 use crate::clock::now;
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
-use crate::transport::Sockets;
 use crate::transport::descriptors::{self, errno, fault};
 use crate::transport::poll::Poll;
+use crate::transport::{NotSent, Sockets};
 use crate::{Endpoint, LoadError};
 
 /// The most bytes that one call reads; all connections share the buffer.
@@ -70,6 +70,7 @@ const GONE: Nanos = Nanos::from_secs(1);
 /// once when it is reported, and reported again if there is more.
 pub struct StreamSockets {
     opener: Opener,
+    lifetime: Lifetime,
     links: Vec<Link>,
     poll: Poll,
     /// Connections that epoll reported and that have not been read yet.
@@ -82,6 +83,8 @@ pub struct StreamSockets {
     closed: BinaryHeap<Reverse<(Monotonic, u32)>>,
     /// Connections that came up again, not yet reported.
     opened: VecDeque<u32>,
+    /// Connections that were dialled and cannot be opened, not yet reported.
+    not_opened: VecDeque<(u32, NotSent)>,
     opening: usize,
     up: usize,
     last_up: Monotonic,
@@ -90,6 +93,18 @@ pub struct StreamSockets {
     bridge: RealtimeBridge,
     /// The kernel's stamp of the bytes received last.
     stamp: Option<Monotonic>,
+}
+
+/// How long connections are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifetime {
+    /// All the time: those that end are opened again.
+    Kept,
+    /// For one request.
+    Each {
+        /// What this side closes, it closes with a reset.
+        resets: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -124,13 +139,41 @@ impl StreamSockets {
         connections: usize,
         stamps: KernelStamps,
     ) -> Result<Self, LoadError> {
+        let mut sockets = Self::closed(server, connections, stamps, Lifetime::Kept)?;
+        let opened = sockets.open_all();
+        opened.map_err(|error| fault(server, connections, error))?;
+        sockets.opened.clear();
+        Ok(sockets)
+    }
+
+    /// Connections that are opened one by one, each for one request, at most this many at once. What this side closes,
+    /// it closes with a reset if `resets`, so that no port stays in TIME_WAIT.
+    ///
+    /// # Errors
+    /// As [`Self::connect`], as far as no connection is needed.
+    pub fn one_by_one(
+        server: &Endpoint,
+        connections: usize,
+        stamps: KernelStamps,
+        resets: bool,
+    ) -> Result<Self, LoadError> {
+        Self::closed(server, connections, stamps, Lifetime::Each { resets })
+    }
+
+    fn closed(
+        server: &Endpoint,
+        connections: usize,
+        stamps: KernelStamps,
+        lifetime: Lifetime,
+    ) -> Result<Self, LoadError> {
         if connections == 0 {
             return Err(LoadError::NoConnections);
         }
         descriptors::make_room(connections)?;
         let fault = |error: Errno| fault(server, connections, error);
-        let mut sockets = Self {
+        Ok(Self {
             opener: Opener::new(server).map_err(fault)?,
+            lifetime,
             links: (0..connections).map(|_| Link::closed()).collect(),
             poll: Poll::new(EVENTS).map_err(fault)?,
             ready: Vec::with_capacity(EVENTS),
@@ -141,6 +184,7 @@ impl StreamSockets {
             received: 0,
             closed: BinaryHeap::with_capacity(connections),
             opened: VecDeque::with_capacity(connections),
+            not_opened: VecDeque::new(),
             opening: 0,
             up: 0,
             last_up: now(),
@@ -151,10 +195,7 @@ impl StreamSockets {
             },
             bridge: RealtimeBridge::default(),
             stamp: None,
-        };
-        sockets.open_all().map_err(fault)?;
-        sockets.opened.clear();
-        Ok(sockets)
+        })
     }
 
     fn open_all(&mut self) -> Result<(), Errno> {
@@ -237,10 +278,12 @@ impl StreamSockets {
         }
     }
 
-    /// Closes a connection and notes when to open it again.
-    #[cold]
+    /// Closes a connection and, if connections are kept, notes when to open it again.
     fn close(&mut self, connection: usize) {
         let link = &mut self.links[connection];
+        if link.socket.is_some() && !link.is_up {
+            self.opening -= 1;
+        }
         // closing the socket also removes it from epoll
         link.socket = None;
         if std::mem::take(&mut link.is_up) {
@@ -253,7 +296,15 @@ impl StreamSockets {
             true => 0,
             false => (link.failures + 1).min(DOUBLINGS + 1),
         };
-        self.reopen_later(connection);
+        match self.lifetime {
+            Lifetime::Kept => self.reopen_later(connection),
+            // nothing of it is reported any more
+            Lifetime::Each { .. } => {
+                self.opened.retain(|&other| other != connection as u32);
+                self.not_opened
+                    .retain(|&(other, _)| other != connection as u32);
+            }
+        }
     }
 
     fn reopen_later(&mut self, connection: usize) {
@@ -318,6 +369,11 @@ impl StreamSockets {
 
     #[cold]
     fn not_opened(&mut self, connection: usize, error: Errno) {
+        if self.lifetime != Lifetime::Kept {
+            self.not_opened
+                .push_back((connection as u32, not_dialled(error)));
+            return;
+        }
         self.refused = error != Errno::AGAIN;
         self.reopen_later(connection);
     }
@@ -373,11 +429,20 @@ impl StreamSockets {
             .extend(found.map(|(connection, _)| connection as u32));
     }
 
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.refused || !self.opened.is_empty() || !self.not_opened.is_empty()
+    }
+
     /// An event other than bytes that has not been reported yet.
     #[cold]
     fn news(&mut self) -> Option<Event> {
         if let Some(connection) = self.opened.pop_front() {
             return Some(Event::Opened(connection as usize));
+        }
+        if let Some((connection, why)) = self.not_opened.pop_front() {
+            let connection = connection as usize;
+            return Some(Event::NotOpened { connection, why });
         }
         let refused = std::mem::take(&mut self.refused);
         (refused && self.up == 0).then_some(Event::Refused)
@@ -401,6 +466,14 @@ impl StreamSockets {
         if let Err(error) = self.open(connection) {
             self.not_opened(connection, error);
         }
+    }
+}
+
+/// Why a connection for a request cannot be opened.
+fn not_dialled(error: Errno) -> NotSent {
+    match error {
+        Errno::CONNREFUSED | Errno::NOENT => NotSent::Refused,
+        _ => NotSent::Failed,
     }
 }
 
@@ -436,8 +509,7 @@ impl Sockets for StreamSockets {
     }
 
     fn wait(&mut self, at_most: Nanos) {
-        let news = self.refused || !self.opened.is_empty();
-        if !news && self.ready.is_empty() {
+        if !self.has_news() && self.ready.is_empty() {
             self.look_at_all(at_most);
         }
     }
@@ -485,7 +557,7 @@ impl StreamTransport for StreamSockets {
 
     #[inline]
     fn receive(&mut self, expected: Option<usize>) -> Event {
-        if (self.refused || !self.opened.is_empty())
+        if self.has_news()
             && let Some(event) = self.news()
         {
             return event;
@@ -525,6 +597,13 @@ impl StreamTransport for StreamSockets {
     }
 
     fn abandon(&mut self, connection: usize) {
+        let link = &self.links[connection];
+        if self.lifetime == (Lifetime::Each { resets: true })
+            && let Some(socket) = link.socket.as_ref().filter(|_| link.is_up)
+        {
+            // if that fails, its port stays in TIME_WAIT
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+        }
         self.close(connection);
     }
 
@@ -533,5 +612,11 @@ impl StreamTransport for StreamSockets {
         if self.up < self.links.len() {
             self.reopen(until_next);
         }
+    }
+}
+
+impl DialTransport for StreamSockets {
+    fn dial(&mut self, connection: usize) -> Result<(), NotSent> {
+        self.open(connection).map_err(not_dialled)
     }
 }

@@ -127,7 +127,8 @@ fn of_ping_pong(run: &FleetRun, connections: usize) -> (ClosedLoop, LoadEvidence
             .filter(|entry| entry.outcome != Outcome::TimedOut)
     };
     let service_times: Vec<Nanos> = answered()
-        .filter_map(|entry| entry.service_time())
+        // a connection of its own is opened first
+        .filter_map(|entry| Some(entry.service_time()? + entry.connecting_took()))
         .collect();
     let sends = || run.measured_turns();
     // to the last answer: between the sends of a few slow requests, less time passes than they take

@@ -129,6 +129,7 @@ fn row(entry: &Entry, thread: usize) -> LoadRow {
         times: entry.times,
         wire: entry.wire,
         waited: entry.waited,
+        connecting: entry.connecting_took(),
         operation: entry.operation,
         outcome: entry.outcome,
         connection: entry

@@ -9,6 +9,7 @@ use taillab_host::environment::Memory;
 use taillab_load::{ClosedLoop, Habits, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
 use taillab_model::Objective;
+use taillab_model::summary::{ClientKind, Connect};
 
 use super::files;
 use super::placing::Placing;
@@ -33,6 +34,9 @@ const PIPELINED_CONNECTIONS: usize = 16;
 /// Servers with small limits take so many: nginx closes idle connections when few of its `worker_connections` are
 /// left, and Apache's usual limit is 150.
 const CONNECTIONS: usize = 128;
+/// Connections that may be open at once where each request opens one: enough for a stall of the server, and as many as
+/// memcached takes by default.
+const MOST_OPEN: usize = 1024;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
@@ -113,6 +117,8 @@ pub struct Closed {
 pub struct ClientPlan {
     pub connections: usize,
     pub habits: Habits,
+    /// The highest rate that is planned, requests per second, where that is known.
+    pub rate_per_s: Option<f64>,
     pub placing: Placing,
     pub timeout: Nanos,
     pub waiting: Waiting,
@@ -128,7 +134,10 @@ impl ClientPlan {
 
     /// The most requests that can be in flight, of this number.
     pub fn in_flight(&self, outstanding: usize) -> usize {
-        let each = self.habits.pipeline.map(|most| most.get() as usize);
+        let each = match self.habits.connect {
+            Connect::Once => self.habits.pipeline.map(|most| most.get() as usize),
+            Connect::Each => Some(1),
+        };
         each.map_or(outstanding, |each| {
             outstanding.min(each.saturating_mul(self.connections))
         })
@@ -148,9 +157,10 @@ pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
         None => Ok(args.target.clone()),
     }
     .or_exit(Exit::Usage)?;
-    let requests = Requests::of(&target, &args.requests)?;
-    let client = client(&args.client, &requests)?;
+    let requests = Requests::of(&target, &args.requests, &args.client)?;
+    let mut client = client(&args.client, &requests)?;
     let work = work(&args.load, &client)?;
+    client.rate_per_s = work.highest_rate_per_s();
     let several = match &work {
         Work::Open(open) => open.levels.len() > 1,
         Work::Find(_) => true,
@@ -179,6 +189,20 @@ pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
 }
 
 impl Work {
+    /// The highest rate that is planned, requests per second; `None` where it depends on what the server takes.
+    pub fn highest_rate_per_s(&self) -> Option<f64> {
+        let Self::Open(open) = self else {
+            return None;
+        };
+        let rate = |level: &Level| match level {
+            Level::Rate(rate) => Some(*rate),
+            Level::AsGiven => open.shape.own_rate_per_s(),
+            Level::Share(_) => None,
+        };
+        let mut rates = open.levels.iter().map(rate);
+        rates.try_fold(0.0, |most: f64, rate| Some(most.max(rate?)))
+    }
+
     /// Length of a usual measurement of it.
     fn usual_length(&self) -> Nanos {
         match self {
@@ -215,12 +239,31 @@ fn pipeline(args: &ClientArgs, requests: &Requests) -> Result<Option<NonZeroU32>
     }
 }
 
+/// Refuses what a connection for each request does not go with.
+fn check_connect(args: &ClientArgs, requests: &Requests) -> Result<(), Failure> {
+    let refusal = match args.connect {
+        Connect::Once => None,
+        Connect::Each if requests.are_datagrams() => Some(
+            "--connect each is for TCP and Unix sockets: a datagram needs no connection; leave it out",
+        ),
+        Connect::Each if args.clients == ClientKind::Pooled => {
+            Some("a pool keeps its connections: leave out --connect each or --clients pooled")
+        }
+        Connect::Each if args.pipeline.is_some_and(|most| most != 1) => {
+            Some("with --connect each, a connection carries one request: leave out --pipeline")
+        }
+        Connect::Each => None,
+    };
+    refusal.map_or(Ok(()), |refusal| Err(Failure::usage(refusal)))
+}
+
 fn client(args: &ClientArgs, requests: &Requests) -> Result<ClientPlan, Failure> {
     let threads = args.threads.get();
-    let pipeline = pipeline(args, requests)?;
-    let usual = match pipeline {
-        Some(_) => CONNECTIONS,
-        None => PIPELINED_CONNECTIONS,
+    check_connect(args, requests)?;
+    let (pipeline, usual) = match (args.connect, pipeline(args, requests)?) {
+        (Connect::Each, _) => (None, MOST_OPEN),
+        (Connect::Once, Some(most)) => (Some(most), CONNECTIONS),
+        (Connect::Once, None) => (None, PIPELINED_CONNECTIONS),
     };
     let connections = (args.connections).map_or(usual.max(threads), NonZeroUsize::get);
     if connections > MOST_CONNECTIONS {
@@ -246,7 +289,9 @@ fn client(args: &ClientArgs, requests: &Requests) -> Result<ClientPlan, Failure>
             kind: args.clients,
             pipeline,
             reserve: 0,
+            connect: args.connect,
         },
+        rate_per_s: None,
         placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
         timeout: args.timeout,
         waiting: match args.wait {

@@ -8,8 +8,9 @@ use taillab_load::{
     Ask, Codec, EchoWorkload, KeyDistribution, LoadError, Protocol, Resource, StoreWorkload,
     Target, Workload,
 };
+use taillab_model::summary::Connect;
 
-use crate::cli::RequestArgs;
+use crate::cli::{ClientArgs, RequestArgs};
 
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct Requests {
 
 impl Requests {
     /// Joins the target with the options that belong to its protocol; others are refused.
-    pub fn of(target: &Target, args: &RequestArgs) -> Result<Self, Failure> {
+    pub fn of(target: &Target, args: &RequestArgs, client: &ClientArgs) -> Result<Self, Failure> {
         for (given, ask, option) in given(args) {
             if given && !target.protocol.asks(ask) {
                 let to = Protocol::names_of(ask);
@@ -32,7 +33,7 @@ impl Requests {
         }
         let requests = Self {
             protocol: target.protocol,
-            workload: workload(target, args)?,
+            workload: workload(target, args, client)?,
             datagrams: matches!(target.place, Place::Udp(_)),
         };
         requests.codec().map_err(Failure::usage)?;
@@ -117,7 +118,7 @@ fn given(args: &RequestArgs) -> [(bool, Ask, &'static str); 9] {
 }
 
 /// As the arguments say, with defaults.
-fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
+fn workload(target: &Target, args: &RequestArgs, client: &ClientArgs) -> Result<Workload, Failure> {
     let (usual, store) = (Workload::default(), args.store);
     let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
     Ok(Workload {
@@ -130,7 +131,10 @@ fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
                 .zipf
                 .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf),
         },
-        resource: resource(target, args)?,
+        resource: Resource {
+            closes: client.connect == Connect::Each,
+            ..resource(target, args)?
+        },
         echo: EchoWorkload {
             request_bytes: args.request_bytes.unwrap_or(usual.echo.request_bytes),
             response_bytes: args.response_bytes.unwrap_or(usual.echo.response_bytes),

@@ -17,6 +17,7 @@ use taillab_load::{
 };
 use taillab_model::interval::median;
 use taillab_model::load_result::Capacity;
+use taillab_model::summary::Connect;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::rate;
 
@@ -80,7 +81,12 @@ impl<'a> Session<'a> {
         let pin = move |i| placing.pin(i).map_err(PrepareError::from);
         let connect = |i| {
             let (connections, codec) = (client.connections_of(i), requests.codec()?);
-            let connected = AnyClient::connect(&endpoint, connections, codec, client.stamps)?;
+            let stamps = client.stamps;
+            if client.habits.connect == Connect::Each {
+                let rate = client.rate_per_s;
+                return AnyClient::connect_each(&endpoint, connections, codec, stamps, rate);
+            }
+            let connected = AnyClient::connect(&endpoint, connections, codec, stamps)?;
             Ok(connected.with(client.habits))
         };
         let work = || Fleet::connect(client.threads(), pin, connect);

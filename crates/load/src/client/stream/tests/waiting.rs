@@ -18,7 +18,7 @@ fn a_pool_of_busy_connections_lets_requests_wait_for_the_first_that_is_free() {
     };
     assert_eq!(client.receive(|_| Some(wanted(0))), second);
     let released = client.send_waiting(|_, _| true).unwrap();
-    assert_eq!((released.k, released.sent), (2, Some(Ok(()))));
+    assert_eq!((released.k, released.sent), (2, Some(Ok(Handed::Gone))));
     assert_eq!(client.send_waiting(|_, _| true), None);
     assert_eq!(client.keys().connection_of(2), Some(1));
 }
@@ -37,7 +37,7 @@ fn a_request_that_waited_too_long_is_given_up() {
             .map(|gone| (gone.k, gone.sent))
     };
     assert_eq!(released(), Some((1, None)));
-    assert_eq!(released(), Some((2, Some(Ok(())))));
+    assert_eq!(released(), Some((2, Some(Ok(Handed::Gone)))));
     assert_eq!(released(), None);
 }
 

@@ -1,0 +1,548 @@
+//! Requests on streams, each with a connection of its own.
+
+use std::collections::VecDeque;
+
+use taillab_model::summary::Closing;
+use taillab_model::{Monotonic, Nanos, Outcome};
+
+use super::keys::{note, unsent};
+use super::leftover::Leftovers;
+use super::pending::Request;
+use super::stream::{LARGEST_ANSWER, is_wrong};
+use super::{Client, Habits, Handed, Keys, Place, Received, Released, Sending, Traits};
+use crate::clock::now;
+use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
+use crate::transport::NotSent;
+use crate::transport::stream::{DialTransport, Ending, Event, StreamSockets};
+use crate::wrong_answer::WrongAnswer;
+
+/// How long a new count waits for answers to requests of the last one.
+const SETTLE: Nanos = Nanos::from_millis(100);
+
+/// How long a connection may last, until a loop says otherwise.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+
+/// A client that opens a connection for each request, sends it when that is up, and closes it after the answer.
+///
+/// A fixed number of connections may be open at once, so that descriptors are bounded: a request that finds all of them
+/// taken waits here. One whose answer does not come in time gives its connection up. Where the server is to close, its
+/// end is awaited, so that the port in TIME_WAIT is the server's; a request that needs the connection meanwhile takes it.
+pub struct EachClient<T = StreamSockets> {
+    protocol: Box<dyn StreamProtocol>,
+    transport: T,
+    closing: Closing,
+    patience: Nanos,
+    connections: Vec<Occupancy>,
+    /// Connections that are closed, the one that has been for longest first.
+    free: VecDeque<u32>,
+    /// Connections that are open and idle: while keys are stored.
+    idle: Vec<u32>,
+    /// Connections are kept.
+    keeps: bool,
+    /// Connections that the server is to close, with the request that they were for, in order.
+    ending: VecDeque<(u32, u64)>,
+    /// When each connection was dialled, with the request that it is for, in order.
+    dialled: VecDeque<(Monotonic, u32, u64)>,
+    /// Requests that wait for a connection.
+    waiting: VecDeque<Request>,
+    /// What became of requests whose connections were opened, not yet reported.
+    released: VecDeque<Released>,
+    /// What is still to be reported of a connection that ended.
+    next: Option<Received>,
+    leftovers: Leftovers,
+    wrong: Option<WrongAnswer>,
+    request: Vec<u8>,
+    /// Requests of earlier counts.
+    base: u64,
+    sent: usize,
+    places: Vec<Place>,
+}
+
+/// What a connection is used for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occupancy {
+    Closed,
+    /// It is being opened for this request.
+    Opening(Request),
+    /// This request was sent.
+    Asked {
+        request: Request,
+        /// How it ends, if its answer ends when the server closes.
+        until_closed: Option<Outcome>,
+    },
+    /// The request of this number is answered; the server is to close.
+    Ending(u64),
+    /// Open, with no request.
+    Idle,
+}
+
+impl Occupancy {
+    /// The number of the request that it is for.
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Closed | Self::Idle => None,
+            Self::Opening(request) | Self::Asked { request, .. } => Some(request.number),
+            Self::Ending(number) => Some(number),
+        }
+    }
+}
+
+impl<T: DialTransport> EachClient<T> {
+    /// A client over connections that are all closed.
+    pub fn new(transport: T, protocol: Box<dyn StreamProtocol>, closing: Closing) -> Self {
+        let connections = transport.connections();
+        Self {
+            protocol,
+            transport,
+            closing,
+            patience: PATIENCE,
+            connections: vec![Occupancy::Closed; connections],
+            free: (0..connections as u32).collect(),
+            idle: Vec::new(),
+            keeps: false,
+            ending: VecDeque::new(),
+            dialled: VecDeque::new(),
+            waiting: VecDeque::new(),
+            released: VecDeque::new(),
+            next: None,
+            leftovers: Leftovers::new(connections),
+            wrong: None,
+            request: Vec::with_capacity(64 << 10),
+            base: 0,
+            sent: 0,
+            places: Vec::new(),
+        }
+    }
+
+    /// A connection that is closed. If there is none, the one whose server has had most time to close it.
+    fn closed(&mut self) -> Option<usize> {
+        if let Some(free) = self.free.pop_front() {
+            return Some(free as usize);
+        }
+        while let Some((connection, number)) = self.ending.pop_front() {
+            let connection = connection as usize;
+            if self.connections[connection] == Occupancy::Ending(number) {
+                self.close(connection);
+                return self.free.pop_front().map(|free| free as usize);
+            }
+        }
+        None
+    }
+
+    /// Closes a connection that is not closed.
+    fn close(&mut self, connection: usize) {
+        self.transport.abandon(connection);
+        self.is_closed(connection);
+    }
+
+    fn is_closed(&mut self, connection: usize) {
+        self.leftovers.clear(connection);
+        self.connections[connection] = Occupancy::Closed;
+        self.free.push_back(connection as u32);
+    }
+
+    /// Begins to open a closed connection for a request.
+    fn dial(&mut self, connection: usize, request: Request) -> Result<(), NotSent> {
+        let at = now();
+        if let Err(why) = self.transport.dial(connection) {
+            self.free.push_back(connection as u32);
+            return Err(why);
+        }
+        self.connections[connection] = Occupancy::Opening(request);
+        self.forget_ended();
+        let connection = connection as u32;
+        self.dialled.push_back((at, connection, request.number));
+        Ok(())
+    }
+
+    /// Drops the first of those that were dialled, up to one whose connection is still that of its request.
+    fn forget_ended(&mut self) {
+        while let Some(&(_, connection, number)) = self.dialled.front()
+            && self.connections[connection as usize].number() != Some(number)
+        {
+            self.dialled.pop_front();
+        }
+    }
+
+    /// Sends a request on its open connection; whether that went well.
+    fn ask(&mut self, connection: usize, request: Request) -> bool {
+        let Request { number, what } = request;
+        self.request.clear();
+        self.protocol.encode(what, number as u32, &mut self.request);
+        if self.transport.send(connection, &self.request).is_err() {
+            self.close(connection);
+            return false;
+        }
+        self.connections[connection] = Occupancy::Asked {
+            request,
+            until_closed: None,
+        };
+        if let Some(k) = self.number_in_count(number) {
+            let origin = self.transport.origin(connection);
+            let port = origin.map(|origin| origin.port);
+            let after = origin.and_then(|origin| origin.sequence);
+            let after = after.map(|first| first.wrapping_add(self.request.len() as u32) as u16);
+            let place = Place::new(connection as u32, port, after);
+            note(&mut self.places, k, place);
+        }
+        true
+    }
+
+    /// A request's number in this count; `None` for a request of an earlier count.
+    fn number_in_count(&self, number: u64) -> Option<usize> {
+        number.checked_sub(self.base).map(|k| k as usize)
+    }
+
+    /// Notes what became of a request that had waited for its connection.
+    fn release(&mut self, request: Request, at: Monotonic, sent: Result<Handed, NotSent>) {
+        if let Some(k) = self.number_in_count(request.number) {
+            let sent = Some(sent);
+            self.released.push_back(Released { k, at, sent });
+        }
+    }
+
+    /// A connection is up: its request goes.
+    fn opened(&mut self, connection: usize) -> Received {
+        if let Occupancy::Opening(request) = self.connections[connection] {
+            let at = now();
+            let sent = match self.ask(connection, request) {
+                true => Ok(Handed::Gone),
+                false => Err(NotSent::Failed),
+            };
+            self.release(request, at, sent);
+        }
+        Received::Part
+    }
+
+    /// A connection cannot be opened.
+    #[cold]
+    fn not_opened(&mut self, connection: usize, why: NotSent) -> Received {
+        if let Occupancy::Opening(request) = self.connections[connection] {
+            self.is_closed(connection);
+            self.release(request, now(), Err(why));
+        }
+        match why {
+            NotSent::Refused => Received::Refused,
+            NotSent::Failed => Received::Part,
+        }
+    }
+
+    /// Bytes came on a connection.
+    fn came(
+        &mut self,
+        connection: usize,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        let request = match self.connections[connection] {
+            Occupancy::Asked {
+                request,
+                until_closed: None,
+            } => request,
+            // a part of the answer
+            Occupancy::Asked { .. } => return Received::Part,
+            Occupancy::Ending(_) => return Received::Unexpected,
+            _ => {
+                self.idle.retain(|&idle| idle != connection as u32);
+                self.close(connection);
+                return Received::Unexpected;
+            }
+        };
+        let bytes = self.transport.bytes();
+        if self.leftovers.append(connection, bytes) == Some(false) {
+            return Received::Part;
+        }
+        let kept = self.leftovers.of(connection);
+        let (bytes, is_kept) = (kept.unwrap_or(bytes), kept.is_some());
+        let decoded = self
+            .protocol
+            .decode(request.what, request.number as u32, bytes);
+        if self.wrong.is_none() && is_wrong(decoded) {
+            self.wrong = Some(WrongAnswer::of(bytes));
+        }
+        match decoded {
+            Decoded::Answer { bytes: n, outcome } | Decoded::LastAnswer { bytes: n, outcome }
+                if n <= bytes.len() =>
+            {
+                if n < bytes.len() {
+                    self.next = Some(Received::Unexpected);
+                }
+                let is_last = matches!(decoded, Decoded::LastAnswer { .. });
+                self.answered(connection, request, is_last);
+                self.answer(request, outcome, outstanding)
+            }
+            Decoded::UntilClosed { outcome } => {
+                self.leftovers.clear(connection);
+                self.connections[connection] = Occupancy::Asked {
+                    request,
+                    until_closed: Some(outcome),
+                };
+                Received::Part
+            }
+            Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
+                if is_kept {
+                    self.leftovers.shorten(connection, 0, at_least);
+                } else {
+                    let bytes = self.transport.bytes();
+                    self.leftovers.keep(connection, bytes, at_least);
+                }
+                Received::Part
+            }
+            Decoded::NotTaken => {
+                self.close(connection);
+                self.next = Some(Received::ConnectionClosed);
+                self.lost(request, Outcome::ConnectionLost, outstanding)
+            }
+            _ => {
+                self.close(connection);
+                self.lost(request, Outcome::Malformed, outstanding)
+            }
+        }
+    }
+
+    /// A request has its whole answer: its connection is closed or, while keys are stored, kept.
+    fn answered(&mut self, connection: usize, request: Request, is_last: bool) {
+        if is_last {
+            self.leftovers.clear(connection);
+            self.connections[connection] = Occupancy::Ending(request.number);
+            // the front is one that has not ended, so that the others do not add up
+            while let Some(&(front, number)) = self.ending.front()
+                && self.connections[front as usize] != Occupancy::Ending(number)
+            {
+                self.ending.pop_front();
+            }
+            self.ending.push_back((connection as u32, request.number));
+        } else if self.keeps {
+            self.leftovers.clear(connection);
+            self.connections[connection] = Occupancy::Idle;
+            self.idle.push(connection as u32);
+        } else {
+            self.close(connection);
+        }
+    }
+
+    /// Reports the answer to a request, or that it came too late.
+    fn answer(
+        &self,
+        request: Request,
+        outcome: Outcome,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        match self.number_in_count(request.number) {
+            Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+            _ => Received::Late,
+        }
+    }
+
+    /// Reports that a request will have no answer.
+    fn lost(
+        &self,
+        request: Request,
+        outcome: Outcome,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        match self.number_in_count(request.number) {
+            Some(k) if outstanding(k).is_some() => Received::Lost { k, outcome },
+            _ => Received::Part,
+        }
+    }
+
+    /// The server has ended a connection. That may be the end of an answer.
+    fn ended(
+        &mut self,
+        connection: usize,
+        ending: Ending,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        let was = self.connections[connection];
+        self.is_closed(connection);
+        let ended = match ending {
+            Ending::Closed => Received::ConnectionClosed,
+            Ending::Reset => Received::ConnectionReset,
+        };
+        match was {
+            Occupancy::Asked {
+                request,
+                until_closed: Some(outcome),
+            } if ending == Ending::Closed => self.answer(request, outcome, outstanding),
+            Occupancy::Asked { request, .. } | Occupancy::Opening(request) => {
+                self.next = Some(ended);
+                self.lost(request, Outcome::ConnectionLost, outstanding)
+            }
+            Occupancy::Ending(_) | Occupancy::Closed => Received::Part,
+            Occupancy::Idle => {
+                self.idle.retain(|&idle| idle != connection as u32);
+                ended
+            }
+        }
+    }
+
+    /// Closes the connection whose answer, or whose end, has been due for longest, if its time is up.
+    fn expire(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> Received {
+        self.forget_ended();
+        let Some(&(at, connection, _)) = self.dialled.front() else {
+            return Received::Nothing;
+        };
+        if now().saturating_since(at) <= self.patience {
+            return Received::Nothing;
+        }
+        self.dialled.pop_front();
+        let connection = connection as usize;
+        let state = self.connections[connection];
+        self.close(connection);
+        match state {
+            Occupancy::Opening(request) | Occupancy::Asked { request, .. } => {
+                self.lost(request, Outcome::TimedOut, outstanding)
+            }
+            _ => Received::Part,
+        }
+    }
+
+    fn close_all(&mut self) {
+        for connection in 0..self.connections.len() {
+            if self.connections[connection] != Occupancy::Closed {
+                self.close(connection);
+            }
+        }
+        self.idle.clear();
+        self.ending.clear();
+        self.dialled.clear();
+        self.released.clear();
+        self.next = None;
+    }
+
+    /// Whether a connection is open or being opened.
+    fn is_busy(&self) -> bool {
+        self.free.len() + self.idle.len() < self.connections.len()
+    }
+}
+
+impl<T: DialTransport> Client for EachClient<T> {
+    fn traits(&self) -> Traits {
+        Traits {
+            connections: self.connections.len(),
+            key_period: usize::MAX,
+            is_lossy: false,
+            takes_idle_connection: true,
+            habits: Habits::EACH,
+            draw: None,
+            may_wait: true,
+            closing: Some(self.closing),
+            stamps: self.transport.stamps(),
+        }
+    }
+
+    fn planner(&self) -> &dyn Planner {
+        &*self.protocol
+    }
+
+    fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        self.wrong.as_ref()
+    }
+
+    fn be_patient(&mut self, patience: Nanos) {
+        self.patience = patience;
+    }
+
+    /// Waits a short time for answers to requests of the last count; connections that are open then are closed.
+    fn begin(&mut self, requests: usize, sending: Sending) {
+        self.waiting.clear();
+        for connection in 0..self.connections.len() {
+            if matches!(self.connections[connection], Occupancy::Opening(_)) {
+                self.close(connection);
+            }
+        }
+        let until = now() + SETTLE;
+        while self.is_busy() && now() < until {
+            self.receive(|_| None);
+        }
+        self.close_all();
+        self.keeps = sending == Sending::Stored;
+        self.base += self.sent as u64;
+        self.sent = 0;
+        self.places = unsent(requests);
+    }
+
+    fn keys(&mut self) -> Keys {
+        Keys::Noted(std::mem::take(&mut self.places))
+    }
+
+    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
+        let number = self.base + self.sent as u64;
+        let request = Request { number, what };
+        self.sent += 1;
+        while let Some(idle) = self.idle.pop() {
+            if self.ask(idle as usize, request) {
+                return Ok(Handed::Gone);
+            }
+        }
+        let is_next = self.waiting.is_empty();
+        match is_next.then(|| self.closed()).flatten() {
+            Some(connection) => self.dial(connection, request).map(|()| Handed::Connects),
+            None => {
+                self.waiting.push_back(request);
+                Ok(Handed::Waits)
+            }
+        }
+    }
+
+    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+        if let Some(released) = self.released.pop_front() {
+            return Some(released);
+        }
+        let &first = self.waiting.front()?;
+        // none waits from an earlier count
+        let k = self.number_in_count(first.number)?;
+        let at = now();
+        if let Some(idle) = self.idle.pop() {
+            self.waiting.pop_front();
+            let sent = match self.ask(idle as usize, first) {
+                true => Ok(Handed::Gone),
+                false => Err(NotSent::Failed),
+            };
+            return Some(Released {
+                k,
+                at,
+                sent: Some(sent),
+            });
+        }
+        let connection = self.closed()?;
+        self.waiting.pop_front();
+        if !wanted(k, at) {
+            self.free.push_front(connection as u32);
+            return Some(Released { k, at, sent: None });
+        }
+        let dialled = self.dial(connection, first).map(|()| Handed::Connects);
+        Some(Released {
+            k,
+            at,
+            sent: Some(dialled),
+        })
+    }
+
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+        if let Some(next) = self.next.take() {
+            return next;
+        }
+        match self.transport.receive(None) {
+            Event::Nothing => self.expire(&outstanding),
+            Event::Bytes(connection) => self.came(connection, &outstanding),
+            Event::Ended { connection, ending } => self.ended(connection, ending, &outstanding),
+            Event::Opened(connection) => self.opened(connection),
+            Event::NotOpened { connection, why } => self.not_opened(connection, why),
+            Event::Refused => Received::Refused,
+        }
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        if self.next.is_none() {
+            self.transport.wait(at_most);
+        }
+    }
+
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
+    }
+}
+
+#[cfg(test)]
+mod tests;
