@@ -9,6 +9,7 @@ from processes import run
 RATE = 300
 # [uptime in ns of CLOCK_MONOTONIC] GC(7) Pause Young (Allocation Failure) 120M->80M(247M) 41.234ms
 PAUSE = re.compile(r"\[(\d+)ns\].*\bGC\(\d+\) Pause .* ([\d.]+)ms$")
+ONE_STOP_NS = 1_000_000
 # the pause of the log is without the way to the safepoint and back
 TOLERANCE = 0.25
 
@@ -43,9 +44,14 @@ def checks(seen):
 
 
 def pauses(path):
-    """(end, length) of each pause of the log, in nanoseconds."""
-    found = (PAUSE.search(line) for line in path.read_text().splitlines())
-    return [(int(each[1]), round(float(each[2]) * 1e6)) for each in found if each]
+    """(end, length) of each stop in the log, in nanoseconds. A second collection right after the first is the same stop."""
+    stops = []
+    for each in filter(None, map(PAUSE.search, path.read_text().splitlines())):
+        end, lasted = int(each[1]), round(float(each[2]) * 1e6)
+        if stops and end - lasted - stops[-1][0] < ONE_STOP_NS:
+            lasted += stops.pop()[1]
+        stops.append((end, lasted))
+    return stops
 
 
 SERVERS = tuple(

@@ -29,7 +29,8 @@ def checks(seen):
     scans = seen.client["scans"]
     yield named_first(seen.result, ("slow_service",), lambda who: True)
     slow = seen.result["explanation"].get("slow_requests") or {"requests": 0, "mean_own_ns": None}
-    yield within("the scans are counted", slow["requests"], scans, scans)
+    # one may be matched to none, or not seen to work
+    yield within("the scans are counted", slow["requests"], 0.95 * scans - 1, scans)
     by_log = by_its_own_log(seen.folder / "slow.log")
     yield near("a scan takes as long as the server's own log says", slow["mean_own_ns"], by_log, 0.2)
     own = (seen.result["ideal"] or {}).get("own_work") or {}
