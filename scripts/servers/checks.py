@@ -47,13 +47,18 @@ def spoiled(result, ours):
         return f"the probe lost {lost:,} events: something else had the CPUs"
     outside = [each for each in result["causes"] if each["cause"] in OF_THE_MACHINE]
     wholes = [each for each in outside if each["culprit"] is None]
-    own = [each for each in outside if (each["culprit"] or {}).get("name") in ours]
+    own = [each for each in outside if is_ours(each["culprit"] or {}, ours)]
     share = sum(map(above_p99, wholes)) - sum(map(above_p99, own))
     if share < SPOILS:
         return None
     largest = max(wholes, key=above_p99)["cause"]
     who = (chief(result, largest) or {}).get("name", "unknown")
     return f"{share:.0%} of the excess above p99 is the machine's, chiefly {largest} ({who})"
+
+
+def is_ours(culprit, ours):
+    """Whether it is a thread of the server, or of a program that the test has started."""
+    return culprit.get("kind") == "own_thread" or culprit.get("name") in ours
 
 
 def above_p99(share):

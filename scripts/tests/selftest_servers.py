@@ -51,6 +51,8 @@ class Judging(unittest.TestCase):
         self.assertIn("15%", spoiled(*compiler, ours=("rustc",)))
         own = share("background", 0.3), share("background", 0.3, thread("client"))
         self.assertIsNone(spoiled(*own, ours=("client",)))
+        server = share("background", 0.3), share("background", 0.3, {"kind": "own_thread", "name": "heap"})
+        self.assertIsNone(spoiled(*server))
         self.assertIn("lost 7 events", spoiled(pause, lost=7))
 
     def test_the_first_finding_about_a_cause_counts_and_its_culprit_too(self):
