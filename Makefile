@@ -3,7 +3,7 @@
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-.PHONY: help run build dist wheel test live lint vm check soak rounds recorder fuzz bench clean
+.PHONY: help run build dist wheel test live lint vm check soak rounds servers recorder fuzz bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -51,12 +51,16 @@ check: ## Run what a change must pass: lint, test, live and the quickest guest
 	@scripts/setup.sh vm
 	@$(TESTS) lint test live guest
 
-soak: ## Run for hours: twenty rounds of the live tests, a recorder at its peak, the fuzzer, the benchmarks
-	@$(MAKE) --keep-going rounds recorder fuzz bench
+soak: ## Run for hours: twenty rounds of the live tests, real servers, a recorder at its peak, the fuzzer, the benchmarks
+	@$(MAKE) --keep-going rounds servers recorder fuzz bench
 
 rounds: ## Run the live tests twenty times, every third time beside a loop on CPU 1
 	@scripts/setup.sh test
 	@$(TESTS) live soak $(or $(ARGS),--rounds 20 --busy-every 3)
+
+servers: build ## Trace real servers with a known trouble each: Varnish, HAProxy, Java, Go … (ARGS="--only redis": one of them)
+	@scripts/setup.sh servers
+	@scripts/as-root.sh "starts servers on loopback and traces them" python3 scripts/servers $(BINARY) $(ARGS)
 
 recorder: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
 	@scripts/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing for one purpose, on Debian and Ubuntu: build, run, test, wheel (the Python package), vm (a
-# guest in QEMU), or peers (other load generators, to compare with).
+# guest in QEMU), servers (real servers with known troubles), or peers (other load generators, to compare with).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 purpose=${1:-}
@@ -25,6 +25,9 @@ vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busyb
 # rdma-core depends on udev; for RDMA in a guest the library and its drivers are enough
 test=("${run[@]}" redis-server:redis-server "$browser:chromium" python3:python3 procps:/bin/kill
       ibverbs-providers:/etc/libibverbs.d/rxe.driver)
+# mariadb-install-db is in mariadb-server-core on Ubuntu, and comes along
+servers=("${run[@]}" varnish:varnishd haproxy:haproxy default-jdk-headless:javac golang-go:go redis-server:redis-server
+         redis-tools:redis-cli mariadb-server:mariadbd prometheus:prometheus python3:python3 util-linux:setpriv)
 peers=("${run[@]}" sockperf:sockperf git:git g++:g++ make:make scons:scons gengetopt:gengetopt python3:python3
        libevent-dev:/usr/include/event.h libzmq3-dev:/usr/include/zmq.h cppzmq-dev:/usr/include/zmq.hpp
        libssl-dev:/usr/include/openssl/ssl.h zlib1g-dev:/usr/include/zlib.h)
@@ -35,8 +38,9 @@ case $purpose in
   test)  wanted=("${build[@]}" "${test[@]}") ;;
   wheel) wanted=("${build[@]}" python3:python3) ;;
   vm)    wanted=("${vm[@]}") ;;
+  servers) wanted=("${build[@]}" "${servers[@]}") ;;
   peers) wanted=("${peers[@]}") ;;
-  *) echo "error: setup.sh knows build, run, test, wheel, vm and peers, not '$purpose'" >&2; exit 2 ;;
+  *) echo "error: setup.sh knows build, run, test, wheel, vm, servers and peers, not '$purpose'" >&2; exit 2 ;;
 esac
 
 there() { case $1 in /*) [ -e "$1" ] ;; *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;; esac; }
