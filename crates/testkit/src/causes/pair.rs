@@ -16,10 +16,10 @@ pub struct PairResult {
     /// Whether the block with the injection came first.
     pub with_first: bool,
     /// By how many nanoseconds longer the client waited in the block with the injection, over all
-    /// requests.
+    /// requests; of `slow-reader`, for how long its own requests waited by its log.
     pub delay_ns: f64,
     /// By how many nanoseconds more were charged there to the right cause and culprit; of
-    /// `generator`, to anything.
+    /// `generator`, to anything; of `mixed`, by how many nanoseconds longer the second ideal takes.
     pub charged_ns: f64,
     /// The same of each of several things that were injected: the delay is divided as their own times
     /// say. Empty where there is one.
@@ -59,6 +59,7 @@ impl Pair {
         let sources = setup.sources(&self.with.truth.injected);
         let charged = |block: &Block| match setup.oracle {
             Oracle::Outside => block.excess(),
+            Oracle::OwnWork => block.own_work_ns.unwrap_or(0.0),
             _ => block.charged_to_all(&sources),
         };
         let is_contaminated = match setup.oracle {
@@ -66,7 +67,10 @@ impl Pair {
             Oracle::Outside => with.stolen_share > MOST_CONTAMINATED,
             _ => with.is_contaminated(),
         };
-        let delay_ns = with.longer_than(without);
+        let delay_ns = match setup.oracle {
+            Oracle::Log => self.with.logged.length_ns,
+            _ => with.longer_than(without),
+        };
         PairResult {
             by_source: self.by_source(&sources, delay_ns),
             with_first: self.with.began < self.without.began,

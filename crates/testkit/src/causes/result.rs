@@ -9,7 +9,7 @@ use taillab_load::ground_truth::InjectedSource;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
-use super::block::RequestCharge;
+use super::block::{Happened, RequestCharge};
 use super::criteria::{CHARGE_TOLERANCE, IMPOSSIBLE, IMPOSSIBLE_TOLERANCE, MOST_BY_CHANCE};
 use super::forecast::Forecast;
 use super::judge::{Criterion, Verdict, overall};
@@ -141,6 +141,7 @@ impl Measured {
             Oracle::Outside => vec![Criterion::of_charge("charge", 0.0, &sums)],
             _ => vec![Criterion::of_charge("charge", 1.0, &sums)],
         };
+        criteria.extend(told(setup, pairs));
         criteria.extend(by_source(&results));
         criteria.extend(placebo(&requests));
         let forecast = fix.map(|fix| Forecast::of(fix, pairs));
@@ -205,6 +206,27 @@ fn control(pairs: &[Pair]) -> Vec<Criterion> {
         Criterion::of_nothing(&what, IMPOSSIBLE_TOLERANCE, &pairs)
     });
     differences.chain(impossible).collect()
+}
+
+/// Criteria for what the result tells of the injection, besides its charge.
+fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
+    let of = |value: &dyn Fn(&Happened) -> f64| -> Vec<(f64, f64)> {
+        let both = pairs.iter().map(|pair| (&pair.with.found, &pair.with.logged));
+        both.map(|(found, logged)| (value(found), value(logged))).collect()
+    };
+    let mut criteria = Vec::new();
+    if setup.told.events {
+        let times = of(&|happened| happened.times as f64);
+        let lengths = of(&|happened| happened.length_ns);
+        criteria.push(Criterion::of_events("events", &times));
+        criteria.push(Criterion::of_events("length of events", &lengths));
+    }
+    if setup.told.first {
+        let first = pairs.iter().filter(|pair| pair.with.is_first).count();
+        let what = "first finding";
+        criteria.push(Criterion::of_intervals(what, first as u32, pairs.len() as u32));
+    }
+    criteria
 }
 
 /// A criterion for each of several injections.

@@ -4,7 +4,7 @@ use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
-use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Workers};
+use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Told, Workers};
 
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Setup {
     pub server: BaseServer,
     /// The service that replaces the server's own, as `serve --service` takes it.
     pub service: Option<&'static str>,
+    /// What is judged beside the charge.
+    pub told: Told,
 }
 
 /// The lowest utilisation, so that an injection affects many requests.
@@ -47,6 +49,7 @@ impl Setup {
             disturbances: alone.into_iter().chain(injection.disturbance).collect(),
             server: injection.server,
             service: injection.service,
+            told: injection.told,
         }
     }
 
@@ -59,7 +62,14 @@ impl Setup {
                 culprit: None,
             }],
             (Oracle::Structure, None) | (Oracle::Outside | Oracle::Nothing, _) => Vec::new(),
-            (Oracle::HeldBack | Oracle::Loss | Oracle::Client, _) => {
+            (
+                Oracle::HeldBack
+                | Oracle::Loss
+                | Oracle::Client
+                | Oracle::Log
+                | Oracle::OwnWork,
+                _,
+            ) => {
                 let mut sources = truth.sources.clone();
                 sources.extend(self.also_right());
                 sources
@@ -145,8 +155,13 @@ impl Setup {
     /// overtaken, or wait while a worker is idle, only if there are several.
     pub fn utilization(&self, asked: f64) -> f64 {
         asked.max(match self.server {
-            BaseServer::Threads | BaseServer::Several(_) => LONG_QUEUE_UTILIZATION,
-            BaseServer::Datagrams | BaseServer::Streams => UTILIZATION,
+            BaseServer::Threads | BaseServer::Siblings | BaseServer::Several(_) => {
+                LONG_QUEUE_UTILIZATION
+            }
+            BaseServer::Datagrams
+            | BaseServer::Streams
+            | BaseServer::LongStreams
+            | BaseServer::ManyStreams => UTILIZATION,
             BaseServer::Assigned | BaseServer::Pooled => ASSIGNED_UTILIZATION,
         })
     }
@@ -157,6 +172,7 @@ impl Setup {
             fault: None,
             disturbances: Vec::new(),
             oracle: Oracle::Nothing,
+            told: Told::default(),
             ..self.clone()
         }
     }
@@ -212,10 +228,6 @@ mod tests {
         (
             Cause::Order,
             "the built-in servers take their requests as they come",
-        ),
-        (
-            Cause::Client,
-            "our clients read at once, and the built-in servers set TCP_NODELAY",
         ),
         (
             Cause::SlowCpu,
