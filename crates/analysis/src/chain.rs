@@ -70,11 +70,15 @@ impl<'t> Chains<'t> {
         let at = Monotonic::from_nanos_since_boot(at_ns);
         let line = self.timeline.worker(tid);
         let now = line.and_then(|line| line.spans_from(at).next());
-        let Some(WorkerState::OnCore { cpu }) = now.filter(|now| now.from <= at).map(|now| now.state)
+        let Some(WorkerState::OnCore { cpu }) =
+            now.filter(|now| now.from <= at).map(|now| now.state)
         else {
             return false;
         };
-        let segment = self.timeline.cpu(cpu).and_then(|cpu| cpu.segments_from(at).next());
+        let segment = self
+            .timeline
+            .cpu(cpu)
+            .and_then(|cpu| cpu.segments_from(at).next());
         segment.is_some_and(|now| now.from <= at && now.thread == tid && now.top == Top::Nothing)
     }
 
@@ -95,7 +99,10 @@ impl<'t> Chains<'t> {
     fn follow(&self, tid: Tid, (from_ns, to_ns): (u64, u64), link: u32, walk: &mut Walk) {
         let at = Monotonic::from_nanos_since_boot(from_ns);
         let line = self.timeline.worker(tid);
-        let mut spans = line.into_iter().flat_map(|line| line.spans_from(at)).peekable();
+        let mut spans = line
+            .into_iter()
+            .flat_map(|line| line.spans_from(at))
+            .peekable();
         // what it slept for before it was woken
         let mut slept = ChainEnd::Thread(tid);
         while let Some(span) = spans.next() {
@@ -171,7 +178,9 @@ impl<'t> Chains<'t> {
     fn waits_for(&self, cpu: u16, (from_ns, to_ns): (u64, u64), tid: Tid, walk: &mut Walk) {
         let at = Monotonic::from_nanos_since_boot(from_ns);
         let line = self.timeline.cpu(cpu);
-        let segments = line.into_iter().flat_map(|line: &CpuLine| line.segments_from(at));
+        let segments = line
+            .into_iter()
+            .flat_map(|line: &CpuLine| line.segments_from(at));
         for segment in segments {
             let begin_ns = segment.from.nanos_since_boot();
             if begin_ns >= to_ns || !walk.steps_on() {

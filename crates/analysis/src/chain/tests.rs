@@ -92,7 +92,10 @@ fn waits(meanwhile: impl FnOnce(&mut Happening)) -> Vec<(u64, ChainEnd)> {
     let chains = Chains::new(&timeline, true);
     assert!(chains.runs_at(HOLDER, 9_000));
     let parts = chains.parts((2_000, 9_000), HOLDER);
-    parts.into_iter().map(|part| (part.to_ns, part.end)).collect()
+    parts
+        .into_iter()
+        .map(|part| (part.to_ns, part.end))
+        .collect()
 }
 
 const HELD: ChainEnd = ChainEnd::Thread(HOLDER);

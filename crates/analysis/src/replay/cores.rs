@@ -113,7 +113,12 @@ impl<'a> Cores<'a> {
         if by == 0 || !chains.runs_at(by, to_ns) {
             return own;
         }
-        let mut lengths = [(own, 0), (Cause::BlockedIo, 0), (Cause::BlockedFault, 0), (Cause::BlockedOther, 0)];
+        let mut lengths = [
+            (own, 0),
+            (Cause::BlockedIo, 0),
+            (Cause::BlockedFault, 0),
+            (Cause::BlockedOther, 0),
+        ];
         for part in chains.parts((from_ns, to_ns), by) {
             let place = match part.end {
                 ChainEnd::Storage(_) => 1,

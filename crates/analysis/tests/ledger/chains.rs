@@ -64,7 +64,10 @@ fn ends_at(found: &Found, cause: Cause, culprit: &str) {
     assert_eq!(found.matched.requests.len(), 100);
     let near = |cause, ns: u64| of(found, cause).abs_diff(100 * ns) <= 100 * ns / 50;
     assert!(near(cause, 1_001_000), "{:#?}", found.charged);
-    let named: Vec<String> = culprits(found, cause).iter().map(ToString::to_string).collect();
+    let named: Vec<String> = culprits(found, cause)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(named, [culprit]);
     assert!(near(Cause::BlockedLock, 40_000), "{:#?}", found.charged);
     let held: Vec<String> = (culprits(found, Cause::BlockedLock).iter())

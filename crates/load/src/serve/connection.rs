@@ -81,11 +81,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
-        socket: OwnedFd,
-        sizes: MessageSizes,
-        pieces: Option<Arc<Pieces>>,
-    ) -> Self {
+    pub(super) fn new(socket: OwnedFd, sizes: MessageSizes, pieces: Option<Arc<Pieces>>) -> Self {
         Self {
             socket: Arc::new(socket),
             sizes,

@@ -42,8 +42,8 @@ pub fn experiment(setup: &Setup, asked: &BenchOptions) -> Result<Experiment, Fai
     Experiment::resolve(Some(ServerKind::NullRpc), None, settings)
 }
 
-/// A slow reader takes 80 ms for a response of so many bytes.
-const LONG_BYTES: i64 = 64 << 10;
+/// A slow reader takes 70 ms for a response of so many bytes.
+const LONG_BYTES: i64 = 60_000;
 
 /// The settings of a server.
 fn server(base: BaseServer) -> Vec<Override> {
@@ -61,7 +61,10 @@ fn server(base: BaseServer) -> Vec<Override> {
         ],
         // often enough that the clients acknowledge late, and seldom two at a time on one connection
         BaseServer::ManyStreams => {
-            vec![architecture("epoll-shared"), ("client.connections", number(128))]
+            vec![
+                architecture("epoll-shared"),
+                ("client.connections", number(128)),
+            ]
         }
         BaseServer::Siblings => vec![
             architecture("epoll-per-worker"),

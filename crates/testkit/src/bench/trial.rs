@@ -157,8 +157,8 @@ pub fn measure(
 fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBlock {
     let entries = || recorded.load.iter_measured();
     let times: Vec<ClientTimes> = entries().map(|entry| entry.times).collect();
-    let judged = setup.delayed_connections().map(|one_in| {
-        let is_delayed = |connection: usize| connection % one_in == one_in - 1;
+    let judged = setup.delayed_connections().map(|(one_in, place)| {
+        let is_delayed = |connection: usize| connection % one_in == place;
         let delayed = entries().map(|entry| entry.connection.is_some_and(is_delayed));
         delayed.collect()
     });

@@ -114,11 +114,13 @@ pub struct Block {
     pub measured: Vec<Quantile>,
     /// Forecasts of the sojourns without a cause.
     pub predictions: Vec<Prediction>,
+    /// There are causes and findings: they are not withdrawn.
+    pub is_told: bool,
     /// What the log of the injection says of the time of this recording.
     pub logged: Happened,
     /// What the explanation says of the right causes and culprits.
     pub found: Happened,
-    /// The first finding is about a right cause.
+    /// The first finding that is about a cause is about the right one.
     pub is_first: bool,
     /// The sojourns in the second ideal, summed over the requests, in nanoseconds; `None` where that is not known.
     pub own_work_ns: Option<f64>,
@@ -206,7 +208,7 @@ impl Block {
         });
         block.costs_ns = costs_ns;
         let server = analysis.finish(0)?.server;
-        block.tell(setup, &server, (&truth.injected, &sources), last_t6);
+        block.tell(setup, &server, &truth.injected, last_t6);
         block.measured = server.measured.sojourn.quantiles;
         block.predictions = server.predictions;
         block.sojourns.sort_unstable();
@@ -219,7 +221,7 @@ impl Block {
         &mut self,
         setup: &Setup,
         server: &ServerResult,
-        (truth, sources): (&GroundTruth, &[InjectedSource]),
+        truth: &GroundTruth,
         last_t6: Monotonic,
     ) {
         let began = self.began.unwrap_or(last_t6);
@@ -229,7 +231,10 @@ impl Block {
             self.logged.length_ns += interval.length().get() as f64;
         }
         let is_right = |share: &&CauseShare| {
-            let mut of_cause = sources.iter().filter(|source| source.cause == share.cause);
+            let mut of_cause = truth
+                .sources
+                .iter()
+                .filter(|source| source.cause == share.cause);
             of_cause.any(|source| match (&source.culprit, &share.culprit) {
                 (None, None) => true,
                 (None, Some(_)) | (Some(_), None) => false,
@@ -241,9 +246,12 @@ impl Block {
             self.found.length_ns += share.events as f64 * share.mean_event_ns;
         }
         let explanation = server.explanation.as_ref();
-        let first = explanation.and_then(|explanation| explanation.findings.first());
-        let cause = first.and_then(|finding| finding.cause);
-        self.is_first = cause.is_some() && cause == setup.cause;
+        self.is_told = explanation.is_some() && !server.causes.is_empty();
+        let mut findings = explanation
+            .iter()
+            .flat_map(|explanation| &explanation.findings);
+        let first = findings.find_map(|finding| finding.cause);
+        self.is_first = first.is_some() && first == setup.cause;
         let own_work = server.ideal.own_work.as_ref();
         self.own_work_ns =
             own_work.and_then(|ideal| Some(ideal.sojourn.mean? * ideal.sojourn.count as f64));
@@ -332,12 +340,9 @@ fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) ->
     match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure
-        | Oracle::Client
-        | Oracle::Log
-        | Oracle::OwnWork
-        | Oracle::Outside
-        | Oracle::Nothing => Vec::new(),
+        Oracle::Structure | Oracle::Client | Oracle::Log | Oracle::Outside | Oracle::Nothing => {
+            Vec::new()
+        }
     }
 }
 

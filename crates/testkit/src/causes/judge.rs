@@ -6,7 +6,8 @@ use taillab_analysis::paired::{PairedEstimate, ratio_of_sums};
 use taillab_model::interval::largest_share;
 
 use super::criteria::{
-    CHARGE_TOLERANCE, EVENTS_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS, MOST_CONTAMINATED_PAIRS,
+    CHARGE_TOLERANCE, EVENTS_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS,
+    MOST_CONTAMINATED_PAIRS, OWN_WORK_TOLERANCE,
 };
 
 /// What a judgement comes to; a later one outweighs an earlier one.
@@ -25,7 +26,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Criterion {
     /// What: `charge`, `charge to background` of one of several things that were injected, `events` and `length of events`
-    /// by the injection's own log, `first finding`, `placebo`, `forecast p99.9`, or the key of a cause that should not
+    /// by the injection's own log, `second ideal`, `first finding`, `placebo`, `forecast p99.9`, or the key of a cause that should not
     /// change.
     pub what: String,
     /// What it should be.
@@ -78,6 +79,11 @@ impl Criterion {
             judged.verdict = Verdict::Inconclusive;
         }
         judged
+    }
+
+    /// By how much longer the second ideal takes, and by how much longer the client waited.
+    pub(super) fn of_second_ideal(pairs: &[(f64, f64)]) -> Self {
+        Self::judge("second ideal", (1.0, OWN_WORK_TOLERANCE), looked_at(pairs))
     }
 
     /// How often something happened, or for how long together, by the explanation and by the injection's own log.

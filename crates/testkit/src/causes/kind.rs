@@ -22,8 +22,6 @@ pub enum Oracle {
     Client,
     /// From when the injection's own log says that its requests waited: they are not the generator's.
     Log,
-    /// From the client: the second ideal has this delay, too, since these requests ask for more work.
-    OwnWork,
     /// The injection is outside the server, so nothing may be charged for it.
     Outside,
     /// Nothing is injected.
@@ -141,8 +139,10 @@ pub(super) struct Injection {
 pub struct Told {
     /// How often it happened, and for how long: as the log of the injection has it.
     pub events: bool,
-    /// The first finding is about the right cause.
+    /// The first finding that is about a cause is about the right one.
     pub first: bool,
+    /// The second ideal, in which each request takes as long as its own work, has this delay, too.
+    pub second_ideal: bool,
 }
 
 /// Defines the kinds and their rows.
@@ -225,9 +225,11 @@ kinds! {
     Slow = fault(Cause::SlowService, "slow:100,5ms");
     /// Requests of two kinds: one in ten burns 1 ms more
     Mixed = Injection {
-        oracle: Oracle::OwnWork,
         fix: None,
-        told: FIRST,
+        told: Told {
+            second_ideal: true,
+            ..FIRST
+        },
         ..fault(Cause::SlowService, "slow:10,1ms")
     };
     /// A CPU quota of the server's control group
@@ -351,16 +353,17 @@ const NOTHING: Injection = Injection {
 const NOT_TOLD: Told = Told {
     events: false,
     first: false,
+    second_ideal: false,
 };
 
 const FIRST: Told = Told {
-    events: false,
     first: true,
+    ..NOT_TOLD
 };
 
 const BOTH: Told = Told {
     events: true,
-    first: true,
+    ..FIRST
 };
 
 /// Something outside the server holds it back.

@@ -19,7 +19,7 @@ pub struct PairResult {
     /// requests; of `slow-reader`, for how long its own requests waited by its log.
     pub delay_ns: f64,
     /// By how many nanoseconds more were charged there to the right cause and culprit; of
-    /// `generator`, to anything; of `mixed`, by how many nanoseconds longer the second ideal takes.
+    /// `generator`, to anything.
     pub charged_ns: f64,
     /// The same of each of several things that were injected: the delay is divided as their own times
     /// say. Empty where there is one.
@@ -59,7 +59,6 @@ impl Pair {
         let sources = setup.sources(&self.with.truth.injected);
         let charged = |block: &Block| match setup.oracle {
             Oracle::Outside => block.excess(),
-            Oracle::OwnWork => block.own_work_ns.unwrap_or(0.0),
             _ => block.charged_to_all(&sources),
         };
         let is_contaminated = match setup.oracle {
@@ -104,6 +103,12 @@ impl Pair {
     /// By how much more is charged to a cause with the injection than without.
     pub(super) fn change_of(&self, cause: Cause) -> f64 {
         self.with.charged_to(cause) - self.without.charged_to(cause)
+    }
+
+    /// By how much longer the second ideal takes with the injection, over all requests, in nanoseconds; `None` where it is
+    /// not known.
+    pub(super) fn longer_ideal(&self) -> Option<f64> {
+        Some(self.with.own_work_ns? - self.without.own_work_ns?)
     }
 
     /// The mean excess of the two blocks.

@@ -2,7 +2,7 @@
 
 use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, Culprit};
 
 use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Told, Workers};
 
@@ -62,19 +62,29 @@ impl Setup {
                 culprit: None,
             }],
             (Oracle::Structure, None) | (Oracle::Outside | Oracle::Nothing, _) => Vec::new(),
-            (
-                Oracle::HeldBack
-                | Oracle::Loss
-                | Oracle::Client
-                | Oracle::Log
-                | Oracle::OwnWork,
-                _,
-            ) => {
+            (Oracle::HeldBack | Oracle::Loss | Oracle::Client | Oracle::Log, _) => {
                 let mut sources = truth.sources.clone();
                 sources.extend(self.also_right());
+                sources.extend(self.works_for(truth));
                 sources
             }
         }
+    }
+
+    /// What the holder of the lock works for its reads is its own.
+    fn works_for(&self, truth: &GroundTruth) -> Option<InjectedSource> {
+        let (source, culprit) = truth
+            .sources
+            .iter()
+            .find_map(|source| Some((source, source.culprit.as_ref()?)))?;
+        let Culprit::Chain { name, pid, tid, .. } = culprit.clone() else {
+            return None;
+        };
+        Some(InjectedSource {
+            injected: source.injected.clone(),
+            cause: Cause::BlockedLock,
+            culprit: Some(Culprit::Thread { name, pid, tid }),
+        })
     }
 
     /// Where each worker has a queue of its own, what waits after a burst is spared by the end of the bursts and by a
@@ -117,13 +127,17 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// N, if the last of each N connections has a delayed thread. Only the requests of these
+    /// N and a place below it, if the connection at this place of each N has a delayed thread. Only the requests of these
     /// connections are judged: the order of service delays one request and speeds up another.
-    pub fn delayed_connections(&self) -> Option<usize> {
+    pub fn delayed_connections(&self) -> Option<(usize, usize)> {
         self.disturbances
             .iter()
             .find_map(|disturbance| match disturbance {
-                Disturbance::Yielding(one_in) => Some(*one_in),
+                // the first worker has the connection that asked whether the server is ready
+                Disturbance::Yielding(one_in) if self.server == BaseServer::Siblings => {
+                    Some((*one_in, one_in - 2))
+                }
+                Disturbance::Yielding(one_in) => Some((*one_in, one_in - 1)),
                 _ => None,
             })
     }

@@ -194,7 +194,8 @@ pub fn quota(
                 if lifted.is_ok() && held > Nanos::ZERO {
                     let held = (earlier(to_ns, held), to_ns);
                     intervals.push(InjectedInterval {
-                        times: (after.times - before.times) as u32,
+                        // those that reach the end of a period count, and this one, which is lifted before
+                        times: (after.times - before.times).max(1) as u32,
                         ..InjectedInterval::on_cpu(server_cpu, held)
                     });
                 }

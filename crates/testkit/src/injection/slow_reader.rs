@@ -50,10 +50,7 @@ pub fn slow_reader(
 ) -> Result<Disturber, InjectionError> {
     let connection = testbed
         .run_at_client(|| connected(from.address))?
-        .map_err(system(
-            "connect to the server",
-            "see what ended the server",
-        ))?;
+        .map_err(system("connect to the server", "see what ended the server"))?;
     Disturber::start(
         NAME,
         cpu,
