@@ -489,7 +489,7 @@ mod tests {
             with: Block {
                 is_told,
                 is_first,
-                found: happened(times + more, each_ns),
+                found: happened(times * (8 + more) / 8, each_ns),
                 logged: happened(8 + more, 8e6),
                 ..Block::default()
             },
