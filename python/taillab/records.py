@@ -632,9 +632,10 @@ class Culprit(Record):
         "upstream",
         "shared_cpu",
         "idle_state",
+        "chain",
     ]
     name: str | None
-    """Its thread's name."""
+    """The name (`comm`) of the thread for which the worker waited."""
     pid: int | None
     """Its process, where known."""
     tid: int | None
@@ -655,6 +656,10 @@ class Culprit(Record):
     """Its number."""
     state: int | None
     """Its index."""
+    end: str | None
+    """Who or what is at the end of the chain, as it is called elsewhere: `pread64`, `dpkg (pid 30122)`;
+    `null` where the cause says it all.
+    """
 
 
 class CutBy(Record):

@@ -15,6 +15,7 @@
 
 mod application;
 mod bound;
+mod chain;
 pub mod client;
 pub mod clustering;
 mod coarsening;

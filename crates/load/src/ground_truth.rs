@@ -42,6 +42,13 @@ pub struct InjectedInterval {
     pub from_ns: Monotonic,
     /// When it ended.
     pub to_ns: Monotonic,
+    /// How often it happened in it: a quota may throttle more than once in one of its windows.
+    #[serde(default = "once")]
+    pub times: u32,
+}
+
+const fn once() -> u32 {
+    1
 }
 
 impl InjectedInterval {
@@ -53,6 +60,7 @@ impl InjectedInterval {
             held: None,
             from_ns,
             to_ns,
+            times: 1,
         }
     }
 

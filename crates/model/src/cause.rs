@@ -201,6 +201,7 @@ causes! {
         key: "blocked_fault",
         label: "blocked in a page fault",
         blame: "page faults waiting for storage",
+        by: "page faults of {} waiting for storage",
         absence: "page faults waiting for storage, nor the work they cause",
         advice: "Keep the server's memory in place (docs/advice.md#memory-lock), or touch it before \
                  requests come.",
@@ -412,6 +413,18 @@ pub enum Culprit {
         /// Its index.
         state: u8,
     },
+    /// What a thread of the server waited for itself, while a worker waited for that thread.
+    Chain {
+        /// The name (`comm`) of the thread for which the worker waited.
+        name: String,
+        /// Its process, where known.
+        pid: Option<Tid>,
+        /// The thread itself; `None` where several of the same name and process are meant.
+        tid: Option<Tid>,
+        /// Who or what is at the end of the chain, as it is called elsewhere: `pread64`, `dpkg (pid 30122)`; `None` where
+        /// the cause says it all.
+        end: Option<String>,
+    },
 }
 
 impl Culprit {
@@ -425,16 +438,24 @@ impl Culprit {
     }
 }
 
+/// A thread, or those of one name and process.
+fn write_thread(
+    f: &mut std::fmt::Formatter<'_>,
+    (name, pid, tid): (&str, Option<Tid>, Option<Tid>),
+) -> std::fmt::Result {
+    match (pid, tid) {
+        // the substitute name of a nameless thread already contains its number
+        (_, Some(tid)) if *name == nameless(tid) => f.write_str(name),
+        (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
+        (Some(pid), None) => write!(f, "{name} (pid {pid})"),
+        (None, None) => f.write_str(name),
+    }
+}
+
 impl std::fmt::Display for Culprit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Thread { name, pid, tid } => match (pid, tid) {
-                // the substitute name of a nameless thread already contains its number
-                (_, Some(tid)) if *name == nameless(*tid) => f.write_str(name),
-                (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
-                (Some(pid), None) => write!(f, "{name} (pid {pid})"),
-                (None, None) => f.write_str(name),
-            },
+            Self::Thread { name, pid, tid } => write_thread(f, (name, *pid, *tid)),
             Self::OwnThread { name, tid, .. } => {
                 write!(f, "{name} (thread {tid} of the server itself)")
             }
@@ -458,6 +479,20 @@ impl std::fmt::Display for Culprit {
             },
             Self::SharedCpu { cpu, threads } => write!(f, "{threads} threads on CPU {cpu}"),
             Self::IdleState { state } => write!(f, "idle state {state}"),
+            Self::Chain {
+                name,
+                pid,
+                tid,
+                end,
+            } => {
+                let thread = (name.as_str(), *pid, *tid);
+                let Some(end) = end else {
+                    return write_thread(f, thread);
+                };
+                write!(f, "{end}, for which ")?;
+                write_thread(f, thread)?;
+                f.write_str(" waited")
+            }
         }
     }
 }

@@ -111,9 +111,10 @@ fn kind_and_name(culprit: &Culprit) -> (Kind, &str) {
         Culprit::Runtime { task: what, .. } | Culprit::Sending { what } => {
             (Kind::Other, what.as_str())
         }
-        Culprit::Upstream { .. } | Culprit::SharedCpu { .. } | Culprit::IdleState { .. } => {
-            (Kind::Other, "")
-        }
+        Culprit::Upstream { .. }
+        | Culprit::SharedCpu { .. }
+        | Culprit::IdleState { .. }
+        | Culprit::Chain { .. } => (Kind::Other, ""),
     }
 }
 
@@ -153,7 +154,8 @@ impl Program<'_> {
                 Culprit::Runtime { .. }
                 | Culprit::Sending { .. }
                 | Culprit::Upstream { .. }
-                | Culprit::SharedCpu { .. } => self.chief.to_string(),
+                | Culprit::SharedCpu { .. }
+                | Culprit::Chain { .. } => self.chief.to_string(),
                 named => quoted(&named.to_string()),
             },
             (Kind::Process | Kind::Thread, 1) => quoted(self.own_name()),

@@ -241,6 +241,7 @@ const fn class(culprit: &Culprit) -> &'static str {
         Culprit::Upstream { .. } => "upstream",
         Culprit::SharedCpu { .. } => "shared_cpu",
         Culprit::IdleState { .. } => "idle_state",
+        Culprit::Chain { .. } => "chain",
     }
 }
 

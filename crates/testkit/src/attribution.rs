@@ -189,6 +189,14 @@ pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool
             (Some(tid), Some(named)) => tid == named,
             _ => name == other && (pid.is_none() || pid_named.is_none() || pid == pid_named),
         },
+        (
+            Culprit::Chain { tid, end, .. },
+            Culprit::Chain {
+                tid: named,
+                end: named_end,
+                ..
+            },
+        ) => tid == named && end == named_end,
         (Culprit::Worker { tid, .. }, Culprit::Worker { tid: named, .. }) => tid == named,
         (Culprit::Upstream { servers }, Culprit::Upstream { servers: named }) => {
             // an explanation adds the program: `127.0.0.1:7998 (backend)`

@@ -106,6 +106,8 @@ pub(super) enum PartOf {
     Service(usize),
     /// A sleep that began then, in the service of the request at this place, if there is one.
     Sleep(u64, Option<usize>),
+    /// The same, of which only parts have this label: what else a lock was held for between them does not lengthen it.
+    Chain(u64, Option<usize>),
 }
 
 impl PartOf {
@@ -114,6 +116,7 @@ impl PartOf {
         match (self, next) {
             (Self::Service(this), Self::Service(next)) => Some(this == next),
             (Self::Sleep(_, this), Self::Sleep(_, next)) if this != next => Some(false),
+            (Self::Chain(..), Self::Chain(..)) => Some(self == next),
             _ => (self == next).then_some(true),
         }
     }
@@ -138,7 +141,7 @@ impl Open {
         }
         // what interrupts a service does not lengthen it; a throttle goes on while packets come in
         let bridged_ns = match part_of {
-            PartOf::Service(_) => 0,
+            PartOf::Service(_) | PartOf::Chain(..) => 0,
             _ => gap_ns,
         };
         self.length_ns += bridged_ns + to_ns.saturating_sub(from_ns.max(self.to_ns));
@@ -155,6 +158,8 @@ const fn is_short(gap_ns: u64, before_ns: u64) -> bool {
 /// Collects the disturbances of all labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbances {
+    /// What ended before is not counted: it delayed requests of the warm-up only.
+    from_ns: u64,
     open: IdMap<Open, u64>,
     ended: Vec<EventLengths>,
     /// Those of causes that stop all CPUs at once, by label, in order of their beginnings: they are joined.
@@ -162,6 +167,14 @@ pub(super) struct Disturbances {
 }
 
 impl Disturbances {
+    /// None yet; what ends before `from_ns` is not counted.
+    pub(super) fn since(from_ns: u64) -> Self {
+        Self {
+            from_ns,
+            ..Self::default()
+        }
+    }
+
     /// A piece of a delay. Pieces of one label at one place come in order of time.
     pub(super) fn add(
         &mut self,
@@ -195,6 +208,9 @@ impl Disturbances {
     }
 
     fn end(&mut self, label: Label, of_all: bool, open: Open) {
+        if open.to_ns <= self.from_ns {
+            return;
+        }
         if of_all {
             join(
                 self.of_all.entry(label).or_default(),
@@ -300,6 +316,41 @@ mod tests {
         let pieces = [(0, 0, 9_000), (1, 200, 9_100), (0, 50_000, 59_000)];
         assert_eq!(lengths(Cause::Throttled, &pieces).count(), 2);
         assert_eq!(lengths(Cause::Background, &pieces).count(), 3);
+    }
+
+    /// A holder reads from a disk three times in one wait, and works between: the wait is one event, as long as the reads.
+    #[test]
+    fn parts_of_one_chain_are_one_event_without_what_is_between_them() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(Cause::BlockedIo, Who::Call(17));
+        let mut disturbances = Disturbances::default();
+        for (since_ns, from, to) in [
+            (90, 100, 400),
+            (90, 600, 900),
+            (90, 1_100, 1_400),
+            (5_000, 5_000, 5_300),
+        ] {
+            let (of, part_of) = ((Cause::BlockedIo, label), PartOf::Chain(since_ns, Some(3)));
+            disturbances.add(of, Site::Worker(0), (from, to), part_of);
+        }
+        let found = disturbances.finish(&labels).swap_remove(label as usize);
+        assert_eq!((found.count(), found.mean_ns()), (2, 600.0));
+    }
+
+    #[test]
+    fn what_ended_in_the_warm_up_is_not_counted() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        for cause in [Cause::Background, Cause::Throttled] {
+            let label = labels.label(cause, Who::Nobody);
+            let mut disturbances = Disturbances::since(5_000);
+            for since_ns in [1_000, 4_500, 9_000] {
+                let span = (since_ns, since_ns + 1_000);
+                let part_of = PartOf::Stay { since_ns };
+                disturbances.add((cause, label), Site::Cpu(0), span, part_of);
+            }
+            let found = disturbances.finish(&labels).swap_remove(label as usize);
+            assert_eq!(found.count(), 2, "{cause:?}");
+        }
     }
 
     #[test]

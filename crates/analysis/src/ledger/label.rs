@@ -36,6 +36,8 @@ pub enum Who {
     OnCpu(u16),
     /// A power state of a CPU, by its number.
     Idle(u8),
+    /// The end of a chain of wake-ups, by its number in the [`Labels`] that gave it.
+    Chain(u32),
 }
 
 /// Waiting for storage: in a system call, or (`None`) in a page fault.
@@ -79,6 +81,9 @@ pub struct Labels {
     /// The servers that the recorded one asks itself.
     upstreams: Vec<String>,
     interrupts: IdMap<String>,
+    /// Chains of wake-ups: the thread for which a worker waited, and who made that one wait in the end.
+    chains: Vec<(Tid, Who)>,
+    numbers_of_chains: BTreeMap<(Tid, Who), u32>,
 }
 
 /// The name of a softirq (`softirq_to_name` in the kernel's kernel/softirq.c), or its number.
@@ -110,6 +115,8 @@ impl Labels {
             stopped_by: BTreeMap::new(),
             upstreams: context.upstreams.iter().map(ToString::to_string).collect(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
+            chains: Vec::new(),
+            numbers_of_chains: BTreeMap::new(),
         }
     }
 
@@ -203,7 +210,34 @@ impl Labels {
                 threads: self.on_cpu.get(&cpu.into()).map_or(0, Vec::len) as u32,
             },
             Who::Idle(state) => Culprit::IdleState { state },
+            Who::Chain(number) => {
+                let (waited_for, end) = self.chains[number as usize];
+                return self.chain(self.named(Who::Thread(waited_for))?, self.named(end));
+            }
         })
+    }
+
+    /// A chain from a thread to who made it wait in the end.
+    fn chain(&self, waited_for: Culprit, end: Option<Culprit>) -> Option<Culprit> {
+        let Culprit::Thread { name, pid, tid } = waited_for else {
+            return None;
+        };
+        Some(Culprit::Chain {
+            name,
+            pid,
+            tid,
+            end: end.map(|end| end.to_string()),
+        })
+    }
+
+    /// Who made `waited_for` wait in the end, for which a worker waits.
+    pub(super) fn chain_to(&mut self, waited_for: Tid, end: Who) -> Who {
+        let chains = &mut self.chains;
+        let number = self.numbers_of_chains.entry((waited_for, end));
+        Who::Chain(*number.or_insert_with(|| {
+            chains.push((waited_for, end));
+            (chains.len() - 1) as u32
+        }))
     }
 
     /// The name of a thread, or its number.
@@ -268,27 +302,50 @@ impl Labels {
             {
                 GroupKey::Single(who)
             }
+            Who::Chain(number) => {
+                let (waited_for, end) = self.chains[number as usize];
+                let both = [Who::Thread(waited_for), end].map(|who| self.of_process(who));
+                GroupKey::Chain(Box::new(both))
+            }
+            _ => self.of_process(who),
+        };
+        (cause, key)
+    }
+
+    /// Threads of one name and process are one.
+    fn of_process(&self, who: Who) -> GroupKey {
+        match who {
             Who::Thread(tid) => match self.threads.get(&tid) {
                 Some((name, pid)) => GroupKey::Process(name.clone(), *pid),
                 None => GroupKey::Single(who),
             },
             _ => GroupKey::Single(who),
-        };
-        (cause, key)
+        }
     }
 
     /// The culprit for all labels in this label's [`group`](Self::group): threads with the same name and
     /// process have no thread number.
     pub(crate) fn culprit_of_group(&self, label: Label) -> Option<Culprit> {
+        if let Who::Chain(number) = self.who(label) {
+            let (waited_for, end) = self.chains[number as usize];
+            let waited_for = self.without_number(Who::Thread(waited_for))?;
+            return self.chain(waited_for, self.without_number(end));
+        }
         match (self.group(label).1, self.culprit(label)) {
-            (GroupKey::Process(..), Some(Culprit::Thread { name, pid, .. })) => {
-                Some(Culprit::Thread {
-                    name,
-                    pid,
-                    tid: None,
-                })
-            }
+            (GroupKey::Process(..), Some(_)) => self.without_number(self.who(label)),
             (_, culprit) => culprit,
+        }
+    }
+
+    /// The culprit; a thread stands for all of its name and process.
+    fn without_number(&self, who: Who) -> Option<Culprit> {
+        match (self.of_process(who), self.named(who)?) {
+            (GroupKey::Process(..), Culprit::Thread { name, pid, .. }) => Some(Culprit::Thread {
+                name,
+                pid,
+                tid: None,
+            }),
+            (_, culprit) => Some(culprit),
         }
     }
 
@@ -319,6 +376,7 @@ impl Labels {
 pub(crate) enum GroupKey {
     Process(String, Tid),
     Single(Who),
+    Chain(Box<[GroupKey; 2]>),
 }
 
 fn pack(who: Who) -> u64 {
@@ -335,6 +393,7 @@ fn pack(who: Who) -> u64 {
         Who::Stopped(why) => with(8, why as u64),
         Who::Upstream => with(9, 0),
         Who::Sending(wait) => with(10, wait as u64),
+        Who::Chain(number) => with(11, number.into()),
     }
 }
 

@@ -21,7 +21,9 @@
 //! explains (`slow_cpu`, see `speed`), idle time while somebody waits (`idle_exit`, `wakeup`,
 //! `throttled`), a lock, a stall, a blind window.
 //!
-//! A worker that sleeps in the middle of a request adds pieces of its own (`blocked_*`). They include the
+//! A worker that sleeps in the middle of a request adds pieces of its own (`blocked_*`). Where a thread of its own
+//! server wakes it, each moment of the sleep is charged to the end of the chain of wake-ups
+//! (`src/chain.rs`): to a disk, another server, or a thread that has a CPU. They include the
 //! delivery of the wake-up that ends the sleep: a thread that runs until the rescheduling interrupt arrives
 //! does not delay the worker. A worker may be held back: its CPU was idle for a long time while it waited,
 //! or it is real-time and an ordinary thread ran for a long time, or its group's own accounting says so.

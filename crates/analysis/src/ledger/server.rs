@@ -100,7 +100,7 @@ impl ServerState {
             pauses: Arc::default(),
             forks: Forks::default(),
             acts_ns: IdMap::default(),
-            disturbances: Disturbances::default(),
+            disturbances: Disturbances::since(options.measure_from.nanos_since_boot()),
             ledger: Ledger {
                 labels: Labels::new(context),
                 events: Vec::new(),

@@ -80,6 +80,14 @@ impl Faults {
     }
 }
 
+/// A part of a sleep, in nanoseconds since boot, and what it is charged to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LabelledPart {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) label: Label,
+}
+
 /// A worker, and its requests.
 #[derive(Default)]
 pub(super) struct Worker {
@@ -101,6 +109,8 @@ pub(super) struct Worker {
     /// its history.
     pub(super) own: Label,
     pub(super) own_upto_ns: u64,
+    /// What it waits for in the end while it sleeps, where that is not `own`: the last part first.
+    pub(super) chain: Vec<LabelledPart>,
     /// Its `SlowService` label, once that was needed.
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,

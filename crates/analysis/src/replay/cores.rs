@@ -7,6 +7,7 @@ use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, RecordingContext, Tid};
 
 use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
+use crate::chain::{ChainEnd, Chains};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{
     self, FAR, Policies, Segments, Sleep, SpanCursor, Timeline, Top, WorkerLine, WorkerSpan,
@@ -30,6 +31,8 @@ const NOTABLE_CPU: u64 = 1_000;
 pub struct Cores<'a> {
     timeline: &'a Timeline,
     policies: Policies,
+    /// The server had connections of its own to others.
+    asks_others: bool,
     /// Filled while the segments are read.
     sources: RefCell<Sources>,
 }
@@ -71,6 +74,7 @@ impl<'a> Cores<'a> {
         Self {
             timeline,
             policies: Policies::of(context),
+            asks_others: !context.upstreams.is_empty(),
             sources: RefCell::new(Sources {
                 labels: Labels::new(context),
                 named: Vec::new(),
@@ -94,6 +98,40 @@ impl<'a> Cores<'a> {
             }),
             _ => from_ns,
         }
+    }
+
+    /// The cause to which the longest part of a sleep is charged, of those that the replay can take away; `next` is the
+    /// state that follows.
+    fn slept_for(&self, sleep: Sleep, span: &WorkerSpan, next: Option<&WorkerSpan>) -> Cause {
+        let own = blocked(sleep);
+        let by = match (sleep, next.map(|next| next.state)) {
+            (Sleep::Lock { .. } | Sleep::Work, Some(WorkerState::Woken { by, .. })) => by,
+            _ => return own,
+        };
+        let (mut from_ns, to_ns) = wait_ns(span);
+        let chains = Chains::new(self.timeline, self.asks_others);
+        if by == 0 || !chains.runs_at(by, to_ns) {
+            return own;
+        }
+        let mut lengths = [
+            (own, 0),
+            (Cause::BlockedIo, 0),
+            (Cause::BlockedFault, 0),
+            (Cause::BlockedOther, 0),
+        ];
+        for part in chains.parts((from_ns, to_ns), by) {
+            let place = match part.end {
+                ChainEnd::Storage(_) => 1,
+                ChainEnd::Fault => 2,
+                // as where a worker asks another server itself
+                ChainEnd::Upstream => 3,
+                _ => 0,
+            };
+            lengths[place].1 += part.to_ns - from_ns;
+            from_ns = part.to_ns;
+        }
+        let longest = lengths.into_iter().max_by_key(|(_, length)| *length);
+        longest.map_or(own, |(cause, _)| cause)
     }
 
     /// Whether thread `tid`, which waits for its CPU in this span, is held back.
@@ -230,7 +268,7 @@ impl CoreSegments<'_> {
         };
         match span.state {
             WorkerState::Asleep(sleep) => StretchEnd::Sleeps {
-                cause: blocked(sleep),
+                cause: self.cores.slept_for(sleep, &span, states.next.as_ref()),
                 until_ns: match &states.next {
                     Some(next) => self.cores.wakes_ns(next),
                     None => span.to.nanos_since_boot(),

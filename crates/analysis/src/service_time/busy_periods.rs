@@ -192,7 +192,8 @@ impl GroupSums {
         let sum_ns = sum.clamp(0.0, MOST_RECEIVE * self.own_ns());
         ReceiveWork {
             sum_ns,
-            of_response_ns: of_response.clamp(0.0, sum_ns),
+            // where no group tells it, the sum is not a number, which no limit of `clamp` may be
+            of_response_ns: of_response.max(0.0).min(sum_ns),
         }
     }
 
@@ -255,4 +256,27 @@ fn half_width(costs: &[Cost]) -> f64 {
         .collect();
     let (mean, half) = half_width_of_mean(&of_blocks);
     if half.is_finite() { half } else { mean }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others had the CPU at the end of a recording, for longer than a block of time.
+    #[test]
+    fn a_stretch_in_which_no_group_tells_what_receiving_costs_is_left_out() {
+        let cost = |place: u64| Cost {
+            at: Monotonic::from_nanos_since_boot(1_000_000 * place),
+            responses: 2.0,
+            own_ns: 20_000.0,
+            receive_ns: 4_000.0,
+            received: 2.0,
+            received_elsewhere: false,
+            disturbed: place >= 800,
+            silent: false,
+        };
+        let found = from_costs((0..1_000).map(cost).collect()).unwrap();
+        assert_eq!(found.service_time_ns, Nanos::from_micros(12));
+        assert_eq!(found.lo_ns, found.hi_ns);
+    }
 }

@@ -1,5 +1,6 @@
 //! The ledger on a simulated kernel whose truth is known.
 
+mod chains;
 pub(crate) mod crew;
 mod forecasts;
 mod happened;

@@ -46,6 +46,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         },
         busy: args.busy,
         skew: args.fault.iter().find_map(Fault::skew),
+        in_pieces: args.fault.iter().find_map(Fault::nagle),
     };
     let log = args.fault_log.map(FaultLog::create).transpose()?;
     // a second signal kills us, in case a worker takes long for its last request

@@ -103,6 +103,13 @@ impl DiskFile {
         }
     }
 
+    /// Reads the next region.
+    pub(super) fn read_next(&self) {
+        let region = self.next.fetch_add(1, Relaxed).wrapping_mul(STRIDE) % REGIONS;
+        // if the disk refuses it, the caller has waited less
+        let _ = self.wait_for(region);
+    }
+
     /// Reads a region from the disk.
     fn wait_for(&self, region: usize) -> io::Result<()> {
         match &self.access {

@@ -1,5 +1,6 @@
 //! A lock that every request takes, and the thread that holds it from time to time.
 
+use std::env::temp_dir;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -15,7 +16,9 @@ use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::account::ThreadAccount;
+use super::disk::{DiskFile, READ};
 use super::record::Recorder;
+use super::spec::HolderDoes;
 use crate::clock;
 
 /// The name of the thread, as the kernel knows it.
@@ -48,9 +51,42 @@ impl ServerLock {
     }
 }
 
-/// The thread that holds the lock. It sleeps while it has the lock, as a thread that waits for a disk
-/// would, and so takes no CPU time from the workers. Dropping it ends it.
+/// What the holder does until its time is over.
+enum Occupation {
+    /// It takes no CPU time from the workers.
+    Sleep,
+    Read(DiskFile),
+    Burn,
+}
+
+impl Occupation {
+    fn of(does: HolderDoes) -> io::Result<Self> {
+        Ok(match does {
+            HolderDoes::Sleep => Self::Sleep,
+            HolderDoes::Read => Self::Read(DiskFile::direct_in(&temp_dir(), 1)?),
+            HolderDoes::Burn => Self::Burn,
+        })
+    }
+
+    /// Goes on until `time`, or until `end` is readable where it sleeps.
+    fn until(&self, time: Monotonic, end: &OwnedFd) {
+        match self {
+            Self::Sleep => {
+                ended_before(time, end);
+            }
+            Self::Read(file) => {
+                while clock::now() < time {
+                    file.read_next();
+                }
+            }
+            Self::Burn => while clock::now() < time {},
+        }
+    }
+}
+
+/// The thread that holds the lock. Dropping it ends it.
 pub(super) struct Holder {
+    does: HolderDoes,
     tid: Arc<AtomicI32>,
     /// An eventfd that is readable once the thread must end.
     end: Arc<OwnedFd>,
@@ -58,7 +94,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn start(lock: &Arc<ServerLock>) -> io::Result<Self> {
+    pub(super) fn start(lock: &Arc<ServerLock>, does: HolderDoes) -> io::Result<Self> {
+        let occupation = Occupation::of(does)?;
         let tid = Arc::new(AtomicI32::new(0));
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (lock, ended, own) = (Arc::clone(lock), Arc::clone(&end), Arc::clone(&tid));
@@ -69,25 +106,31 @@ impl Holder {
             let mut next = clock::now() + lock.every;
             while !ended_before(next, &ended) {
                 let guard = lock.lock.lock().unwrap_or_else(PoisonError::into_inner);
-                ended_before(clock::now() + lock.held, &ended);
+                occupation.until(clock::now() + lock.held, &ended);
                 drop(guard);
                 next = (next + lock.every).max(clock::now());
             }
         })?;
         Ok(Self {
+            does,
             tid,
             end,
             thread: Mutex::new(Some(thread)),
         })
     }
 
-    /// The thread as a culprit; `None` before it has started.
+    /// The thread as a culprit, or what it waited for; `None` before it has started.
     pub(super) fn culprit(&self) -> Option<Culprit> {
-        let tid = self.tid.load(Relaxed);
-        (tid > 0).then(|| Culprit::Thread {
-            name: HOLDER.to_owned(),
-            pid: None,
-            tid: Some(tid as Tid),
+        let tid = Some(self.tid.load(Relaxed) as Tid).filter(|tid| *tid > 0)?;
+        let (name, pid, tid) = (HOLDER.to_owned(), None, Some(tid));
+        Some(match self.does {
+            HolderDoes::Sleep | HolderDoes::Burn => Culprit::Thread { name, pid, tid },
+            HolderDoes::Read => Culprit::Chain {
+                name,
+                pid,
+                tid,
+                end: Some(READ.to_owned()),
+            },
         })
     }
 

@@ -4,10 +4,13 @@
 //! |---|---|---|
 //! | `slow:N,TIME` | every N-th request of a worker burns CPU time | slow service |
 //! | `lock:EVERY,LENGTH` | at intervals of EVERY, a thread holds the lock that each request takes, for LENGTH | a lock, held by `lock-holder` |
+//! | `lock:EVERY,LENGTH,read` | the same, and meanwhile that thread reads from disk, past the page cache | blocked on storage, for which `lock-holder` waits |
+//! | `lock:EVERY,LENGTH,burn` | the same, and meanwhile that thread burns CPU time | a lock, held by `lock-holder`; where it has the worker's CPU, own threads that compete |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches up to 32 pages that are on disk only, 2 MiB apart | blocked in a page fault |
 //! | `io:N,READS` | every N-th request makes READS reads of 2 MiB from disk, past the page cache | blocked on storage |
 //! | `upstream:N,PORT` | every N-th request asks the server at 127.0.0.1:PORT, and waits for its answer | upstream, that server |
+//! | `nagle:N` | every N-th response is written in two pieces, on connections without TCP_NODELAY | the client, by Nagle's algorithm |
 //! | `skew:N` | one in N connections goes to the first worker, which then has more than its share | imbalance |
 //!
 //! The thread that has the fault stamps each occurrence ([`record`]), into memory that it allocated
@@ -30,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::thread::gettid;
 use taillab_model::Tid;
-use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::explanation::{Cause, Culprit, SendWait};
 
 use self::account::ThreadAccount;
 use self::disk::DiskFile;
@@ -40,7 +43,7 @@ use self::record::Recorder;
 use self::upstream::Asker;
 use crate::ground_truth::{GroundTruth, InjectedSource};
 
-pub use self::spec::{BadFault, Fault};
+pub use self::spec::{BadFault, Fault, HolderDoes};
 use crate::clock;
 use crate::serve::BeforeRequest;
 
@@ -77,14 +80,15 @@ enum SharedPart {
 impl SharedPart {
     fn new(fault: Fault) -> io::Result<Self> {
         Ok(match fault {
-            // skew affects how connections are assigned, not single requests: see `Fault::skew`
+            // skew affects how connections are assigned, Nagle how responses are written: see `Spec`
             Fault::Slow { .. }
             | Fault::FreshPages { .. }
             | Fault::Upstream { .. }
+            | Fault::Nagle { .. }
             | Fault::Skew { .. } => Self::Nothing,
-            Fault::Lock { every, held } => {
+            Fault::Lock { every, held, does } => {
                 let lock = Arc::new(ServerLock::new(every, held));
-                let holder = Holder::start(&lock)?;
+                let holder = Holder::start(&lock, does)?;
                 Self::Lock { lock, holder }
             }
             Fault::FilePages { pages, .. } => {
@@ -162,6 +166,9 @@ impl Faults {
                         (Fault::Upstream { port, .. }, _) => Some(Culprit::Upstream {
                             servers: vec![upstream::address(*port).to_string()],
                         }),
+                        (Fault::Nagle { .. }, _) => Some(Culprit::Sending {
+                            what: SendWait::Nagle.what().to_owned(),
+                        }),
                         (Fault::FilePages { .. } | Fault::Lock { .. } | Fault::Skew { .. }, _) => {
                             None
                         }
@@ -186,7 +193,12 @@ impl Fault {
         match self {
             // a first touch is CPU work of the worker: it does not sleep
             Self::Slow { .. } | Self::FreshPages { .. } => Cause::SlowService,
+            Self::Lock {
+                does: HolderDoes::Read,
+                ..
+            } => Cause::BlockedIo,
             Self::Lock { .. } => Cause::BlockedLock,
+            Self::Nagle { .. } => Cause::Client,
             Self::FilePages { .. } => Cause::BlockedFault,
             Self::Io { .. } => Cause::BlockedIo,
             Self::Upstream { .. } => Cause::Upstream,

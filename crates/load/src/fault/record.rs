@@ -89,6 +89,7 @@ impl Recorder {
                     held: Some(self.tid),
                     from_ns,
                     to_ns,
+                    times: 1,
                 }),
         );
         record.unrecorded

@@ -24,6 +24,8 @@ pub enum Fault {
         every: Nanos,
         /// How long it holds it.
         held: Nanos,
+        /// What it does meanwhile.
+        does: HolderDoes,
     },
     /// One in `every` requests of a worker touches fresh pages of memory.
     FreshPages {
@@ -58,6 +60,23 @@ pub enum Fault {
         /// One in this number of connections goes to the first worker.
         one_in: NonZeroUsize,
     },
+    /// One in `every` responses is written in two pieces, on connections without TCP_NODELAY.
+    Nagle {
+        /// One in this number of responses has the fault.
+        every: NonZeroU64,
+    },
+}
+
+/// What a thread does while it holds the server's lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HolderDoes {
+    /// It sleeps by a timer.
+    #[default]
+    Sleep,
+    /// It reads from a disk, past the page cache.
+    Read,
+    /// It burns CPU time.
+    Burn,
 }
 
 /// A text that is not a valid fault.
@@ -75,13 +94,23 @@ const MOST: u32 = 4096;
 
 impl Fault {
     /// How faults are written; N counts requests of a worker.
-    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), \
-         io:N,READS, upstream:N,PORT (of 127.0.0.1) or skew:N (of connections, one in N is the first worker's)";
+    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH (or lock:EVERY,LENGTH,read and lock:EVERY,LENGTH,burn: \
+         what the holder does), fault:N,PAGES, major-fault:N,PAGES (up to 32), io:N,READS, upstream:N,PORT (of 127.0.0.1), \
+         nagle:N (of responses, one in N is written in two pieces) or skew:N (of connections, one in N is the first \
+         worker's)";
 
     /// N of [`Self::Skew`]; `None` for other faults.
     pub fn skew(&self) -> Option<NonZeroUsize> {
         match self {
             Self::Skew { one_in } => Some(*one_in),
+            _ => None,
+        }
+    }
+
+    /// N of [`Self::Nagle`]; `None` for other faults.
+    pub fn nagle(&self) -> Option<NonZeroU64> {
+        match self {
+            Self::Nagle { every } => Some(*every),
             _ => None,
         }
     }
@@ -103,6 +132,10 @@ fn parse(text: &str) -> Option<Fault> {
         let one_in = parameters.parse().ok()?;
         return Some(Fault::Skew { one_in });
     }
+    if kind == "nagle" {
+        let every = parameters.parse().ok()?;
+        return Some(Fault::Nagle { every });
+    }
     let (every, much) = parameters.split_once(',')?;
     let time = |text: &str| text.parse().ok().filter(|time| *time > Nanos::ZERO);
     let up_to = |most: u32, text: &str| {
@@ -115,10 +148,14 @@ fn parse(text: &str) -> Option<Fault> {
             every: every.parse().ok()?,
             lasts: time(much)?,
         },
-        "lock" => Fault::Lock {
-            every: time(every)?,
-            held: time(much)?,
-        },
+        "lock" => {
+            let (held, does) = much.split_once(',').unwrap_or((much, "sleep"));
+            Fault::Lock {
+                every: time(every)?,
+                held: time(held)?,
+                does: HolderDoes::named(does)?,
+            }
+        }
         "fault" => Fault::FreshPages {
             every: every.parse().ok()?,
             pages: count(much)?,
@@ -143,18 +180,40 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Slow { every, lasts } => write!(f, "slow:{every},{}", lasts.to_exact_string()),
-            Self::Lock { every, held } => write!(
+            Self::Lock { every, held, does } => write!(
                 f,
-                "lock:{},{}",
+                "lock:{},{}{}",
                 every.to_exact_string(),
-                held.to_exact_string()
+                held.to_exact_string(),
+                does.suffix()
             ),
             Self::FreshPages { every, pages } => write!(f, "fault:{every},{pages}"),
             Self::FilePages { every, pages } => write!(f, "major-fault:{every},{pages}"),
             Self::Io { every, reads } => write!(f, "io:{every},{reads}"),
             Self::Upstream { every, port } => write!(f, "upstream:{every},{port}"),
             Self::Skew { one_in } => write!(f, "skew:{one_in}"),
+            Self::Nagle { every } => write!(f, "nagle:{every}"),
         }
+    }
+}
+
+impl HolderDoes {
+    /// As it is written after the length of a hold.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Sleep => "",
+            Self::Read => ",read",
+            Self::Burn => ",burn",
+        }
+    }
+
+    fn named(text: &str) -> Option<Self> {
+        Some(match text {
+            "sleep" => Self::Sleep,
+            "read" => Self::Read,
+            "burn" => Self::Burn,
+            _ => return None,
+        })
     }
 }
 
@@ -167,6 +226,9 @@ mod tests {
         for text in [
             "slow:1000,500us",
             "lock:50ms,2ms",
+            "lock:50ms,2ms,read",
+            "lock:50ms,2ms,burn",
+            "nagle:10",
             "fault:200,64",
             "major-fault:200,4",
             "io:500,2",
@@ -188,6 +250,9 @@ mod tests {
             "slow:10,0ms",
             "slow:10,5",
             "lock:5,1ms",
+            "lock:5ms,1ms,think",
+            "nagle:0",
+            "nagle:2,1",
             "io:10,0",
             "upstream:10,0",
             "upstream:10,65536",

@@ -1,6 +1,9 @@
 //! A connection that never blocks: it keeps a partial request or answer until the next turn.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{Errno, read, write};
@@ -39,6 +42,28 @@ pub(super) enum End {
     MidResponse,
 }
 
+/// Which answers of a server are written in two pieces.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    one_in: NonZeroU64,
+    answers: AtomicU64,
+}
+
+impl Pieces {
+    pub(super) const fn one_in(one_in: NonZeroU64) -> Self {
+        Self {
+            one_in,
+            answers: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the next answer is.
+    fn next(&self) -> bool {
+        let before = self.answers.fetch_add(1, Relaxed);
+        (before + 1).is_multiple_of(self.one_in.get())
+    }
+}
+
 /// One connection of an epoll server.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -50,18 +75,20 @@ pub(super) struct Connection {
     have: usize,
     /// Bytes of the answer that have been written, once there is one.
     sent: Option<usize>,
+    pieces: Option<Arc<Pieces>>,
     /// Whether epoll was last told to look for room to write.
     pub(super) awaits_room: bool,
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, sizes: MessageSizes) -> Self {
+    pub(super) fn new(socket: OwnedFd, sizes: MessageSizes, pieces: Option<Arc<Pieces>>) -> Self {
         Self {
             socket: Arc::new(socket),
             sizes,
             buffer: buffer(sizes),
             have: 0,
             sent: None,
+            pieces,
             awaits_room: false,
         }
     }
@@ -84,6 +111,7 @@ impl Connection {
                 return Step::AwaitRequest;
             }
             work.serve();
+            self.sent = self.first_piece();
         }
         let sent = self.sent.unwrap_or(0);
         let rest = &self.buffer[sent..self.sizes.response_bytes];
@@ -103,6 +131,14 @@ impl Connection {
             }
             Err(_) => Step::Over(End::MidResponse),
         }
+    }
+
+    /// Writes the first half of an answer in two pieces; returns how much of it was taken. Whatever is wrong with the
+    /// connection, the write of the rest meets it again.
+    fn first_piece(&self) -> Option<usize> {
+        self.pieces.as_ref().filter(|pieces| pieces.next())?;
+        let half = &self.buffer[..self.sizes.response_bytes / 2];
+        write(&*self.socket, half).ok()
     }
 
     fn read_end(&self) -> Step {
@@ -175,4 +211,36 @@ impl Connections {
 
 fn lock(slot: &ConnectionSlot) -> MutexGuard<'_, Option<Connection>> {
     slot.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::super::service::ServiceTime;
+    use super::*;
+
+    #[test]
+    fn one_answer_in_so_many_is_written_in_two_pieces() {
+        // it keeps what one write wrote apart from the next
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (server, client) = socketpair(family, kind, SocketFlags::NONBLOCK, None).unwrap();
+        let sizes = MessageSizes {
+            request_bytes: 4,
+            response_bytes: 7,
+        };
+        let pieces = Arc::new(Pieces::one_in(NonZeroU64::new(2).unwrap()));
+        let mut connection = Connection::new(server, sizes, Some(pieces));
+        let mut work = ServiceTime::None.worker(1, 0, None).unwrap();
+        let mut lengths = Vec::new();
+        for _ in 0..4 {
+            write(&client, &[1; 4]).unwrap();
+            assert_eq!(connection.advance(&mut work), Step::Answered);
+            let mut room = [0; 16];
+            while let Ok(length) = read(&client, &mut room) {
+                lengths.push(length);
+            }
+        }
+        assert_eq!(lengths, [7, 3, 4, 7, 3, 4]);
+    }
 }

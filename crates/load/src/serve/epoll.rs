@@ -31,7 +31,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::connection::{Connection, Connections, Step};
+use super::connection::{Connection, Connections, Pieces, Step};
 use super::service::Work;
 use super::spec::Spec;
 use super::stop::Stop;
@@ -53,6 +53,8 @@ pub(super) struct Epoll {
     next: AtomicUsize,
     /// One connection in this many goes to the first worker.
     skew: Option<NonZeroUsize>,
+    /// Which answers are written in two pieces.
+    pieces: Option<Arc<Pieces>>,
     rare: Arc<Rare>,
 }
 
@@ -91,6 +93,7 @@ impl Epoll {
             sizes: spec.sizes,
             next: AtomicUsize::new(0),
             skew: spec.skew,
+            pieces: spec.in_pieces.map(|every| Arc::new(Pieces::one_in(every))),
             rare,
         })
     }
@@ -98,7 +101,7 @@ impl Epoll {
     /// Takes a new connection, whose reads and writes must not block; called by the
     /// accept thread.
     pub(super) fn connected(&self, socket: OwnedFd) -> io::Result<()> {
-        let connection = Connection::new(socket, self.sizes);
+        let connection = Connection::new(socket, self.sizes, self.pieces.clone());
         let socket = Arc::clone(&connection.socket);
         let Ok(number) = self.connections.insert(connection) else {
             return Err(Errno::MFILE.into());

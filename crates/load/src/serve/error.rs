@@ -45,6 +45,11 @@ pub enum ServeError {
         "{0} assigns no connections to workers, so it cannot do so unevenly: choose epoll-per-worker"
     )]
     Skew(Architecture),
+    /// Answers in two pieces from a server that writes each at once.
+    #[error(
+        "{0} writes each answer at once: for answers in two pieces, choose epoll-shared or epoll-per-worker"
+    )]
+    InPieces(Architecture),
     /// Busy polling in the architecture with a thread for each connection.
     #[error("null-rpc blocks in read by definition and cannot spin: choose epoll-per-worker")]
     BusyNullRpc,

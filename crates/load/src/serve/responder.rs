@@ -152,7 +152,7 @@ impl Responder {
             }
         }
         if let Some(listener) = listener {
-            let accept = self.acceptor(listener)?;
+            let accept = self.acceptor(spec, listener)?;
             self.spawn("accept".to_owned(), &prepare, &tell, accept)?;
         }
         drop(tell);
@@ -200,8 +200,12 @@ impl Responder {
     }
 
     /// The loop of the accept thread.
-    fn acceptor(&self, listener: OwnedFd) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
-        let no_delay = matches!(self.at, Listen::Inet(_));
+    fn acceptor(
+        &self,
+        spec: &Spec,
+        listener: OwnedFd,
+    ) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
+        let no_delay = matches!(self.at, Listen::Inet(_)) && spec.in_pieces.is_none();
         let stop = Arc::clone(&self.stop);
         let rare = Arc::clone(&self.rare);
         let blocking = matches!(self.server, ServerState::NullRpc(_));

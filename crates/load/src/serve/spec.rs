@@ -1,6 +1,6 @@
 //! The specification of a server, and its limits.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::architecture::Architecture;
 use super::error::ServeError;
@@ -37,6 +37,9 @@ pub struct Spec {
     /// For epoll-per-worker: one connection in this many goes to the first worker, the others go
     /// to the other workers in turn. Without it, all workers get the same number.
     pub skew: Option<NonZeroUsize>,
+    /// For the epoll servers: one answer in this many is written in two pieces, and connections have no TCP_NODELAY. So
+    /// Nagle's algorithm holds the second piece back until the client acknowledges the first.
+    pub in_pieces: Option<NonZeroU64>,
 }
 
 impl Spec {
@@ -52,6 +55,7 @@ impl Spec {
             sizes: MessageSizes::default(),
             busy: false,
             skew: None,
+            in_pieces: None,
         }
     }
 
@@ -86,6 +90,13 @@ impl Spec {
         }
         if self.skew.is_some() && self.architecture != Architecture::EpollPerWorker {
             return Err(ServeError::Skew(self.architecture));
+        }
+        let is_epoll = matches!(
+            self.architecture,
+            Architecture::EpollShared | Architecture::EpollPerWorker
+        );
+        if self.in_pieces.is_some() && !is_epoll {
+            return Err(ServeError::InPieces(self.architecture));
         }
         if self.busy && self.architecture == Architecture::NullRpc {
             return Err(ServeError::BusyNullRpc);

@@ -8,6 +8,7 @@
 
 mod bench_causes;
 mod budget;
+mod chains;
 mod cluster;
 mod doctor;
 mod fix;

@@ -36,6 +36,7 @@ fn held(source: u16, from: u64, to: u64, held: Option<Tid>) -> InjectedInterval 
         held,
         from_ns: at(from),
         to_ns: at(to),
+        times: 1,
     }
 }
 

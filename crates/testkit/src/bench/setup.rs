@@ -42,6 +42,9 @@ pub fn experiment(setup: &Setup, asked: &BenchOptions) -> Result<Experiment, Fai
     Experiment::resolve(Some(ServerKind::NullRpc), None, settings)
 }
 
+/// A slow reader takes 70 ms for a response of so many bytes.
+const LONG_BYTES: i64 = 60_000;
+
 /// The settings of a server.
 fn server(base: BaseServer) -> Vec<Override> {
     let architecture = |name: &str| ("server.architecture", name.into());
@@ -52,6 +55,23 @@ fn server(base: BaseServer) -> Vec<Override> {
             ("server.transport", "udp".into()),
         ],
         BaseServer::Streams => vec![architecture("epoll-shared")],
+        BaseServer::LongStreams => vec![
+            architecture("epoll-shared"),
+            ("workload.response_bytes", number(LONG_BYTES)),
+        ],
+        // often enough that the clients acknowledge late, and seldom two at a time on one connection
+        BaseServer::ManyStreams => {
+            vec![
+                architecture("epoll-shared"),
+                ("client.connections", number(128)),
+            ]
+        }
+        BaseServer::Siblings => vec![
+            architecture("epoll-per-worker"),
+            ("server.workers", number(4)),
+            ("client.connections", number(64)),
+            ("client.reserve", number(192)),
+        ],
         BaseServer::Threads => vec![
             architecture("null-rpc"),
             ("client.connections", number(64)),

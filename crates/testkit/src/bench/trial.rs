@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::SocketAddr;
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
@@ -12,12 +13,13 @@ use taillab_experiment::testbed::servers::FAULT_LOG;
 use taillab_experiment::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 use taillab_host::{Interrupt, Roots};
 use taillab_load::ground_truth::GroundTruth;
+use taillab_load::protocol::MessageSizes;
 use taillab_model::explanation::Culprit;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Tid};
 use taillab_testkit::causes::{
     BenchOptions, BlockTruth, ClientBlock, Disturbance, DisturbedServer, Disturbers, Setup,
 };
-use taillab_testkit::injection::InjectionError;
+use taillab_testkit::injection::{InjectionError, ReadsFrom};
 
 use super::setup::experiment;
 
@@ -53,7 +55,7 @@ pub fn calibrate(
         let mut probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
         // other programs must not make t longer
-        disturb(&rig, &[Disturbance::RealTime], asked)?
+        disturb((&rig, &experiment), &[Disturbance::RealTime], asked)?
             .stop()
             .map_err(injection)?;
         testbed::calibrate(&mut rig, &mut client, &mut probe, &experiment)
@@ -73,14 +75,22 @@ pub fn calibrate(
 }
 
 fn disturb(
-    rig: &Rig,
+    (rig, experiment): (&Rig, &Experiment),
     disturbances: &[Disturbance],
     asked: &BenchOptions,
 ) -> Result<Disturbers, Failure> {
+    let usual = MessageSizes::default();
+    let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
+    let workload = &experiment.workload;
     let target = DisturbedServer {
         testbed: rig.testbed(),
         server: rig.server(),
         roots: rig.roots(),
+        speaks: ReadsFrom {
+            address: SocketAddr::new(rig.testbed().server_address(), experiment.server.port),
+            request_bytes: length(workload.request_bytes, usual.request_bytes),
+            response_bytes: length(workload.response_bytes, usual.response_bytes),
+        },
     };
     Disturbers::start(&target, disturbances, asked).map_err(injection)
 }
@@ -103,7 +113,7 @@ pub fn measure(
         let probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
         let rate_per_s = measure::rate(&experiment, calibrated);
-        let disturbers = disturb(&rig, &setup.disturbances, asked)?;
+        let disturbers = disturb((&rig, &experiment), &setup.disturbances, asked)?;
         let context = context::before(&rig, &probe, &experiment, calibrated);
         let recorded = measure::measure(
             &mut rig,
@@ -147,8 +157,8 @@ pub fn measure(
 fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBlock {
     let entries = || recorded.load.iter_measured();
     let times: Vec<ClientTimes> = entries().map(|entry| entry.times).collect();
-    let judged = setup.delayed_connections().map(|one_in| {
-        let is_delayed = |connection: usize| connection % one_in == one_in - 1;
+    let judged = setup.delayed_connections().map(|(one_in, place)| {
+        let is_delayed = |connection: usize| connection % one_in == place;
         let delayed = entries().map(|entry| entry.connection.is_some_and(is_delayed));
         delayed.collect()
     });
@@ -203,7 +213,7 @@ fn faults(
     }
     for source in &mut truth.sources {
         match &mut source.culprit {
-            Some(Culprit::Thread { tid, .. }) => outer(tid),
+            Some(Culprit::Thread { tid, .. } | Culprit::Chain { tid, .. }) => outer(tid),
             Some(Culprit::Worker { tid, .. }) => *tid = threads.get(tid).copied().unwrap_or(*tid),
             _ => {}
         }

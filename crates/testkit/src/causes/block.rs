@@ -10,8 +10,9 @@ use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysis, AnalysisError, AnalysisOptions, Matched, Window, match_recording,
 };
-use taillab_load::ground_truth::{GroundTruth, InjectedSource};
-use taillab_model::explanation::{Cause, Culprit, Prediction};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Prediction};
+use taillab_model::summary::ServerResult;
 use taillab_model::{Monotonic, Nanos, Quantile, Recording, quantile_rank};
 
 use super::criteria::MOST_CONTAMINATED;
@@ -70,6 +71,15 @@ pub struct Charge {
     pub excess: Nanos,
 }
 
+/// How often something happened, and for how long together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Happened {
+    /// How often.
+    pub times: u64,
+    /// In nanoseconds.
+    pub length_ns: f64,
+}
+
 /// What a single request was charged for the injection, and what the injection cost it by the stamps
 /// of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +114,16 @@ pub struct Block {
     pub measured: Vec<Quantile>,
     /// Forecasts of the sojourns without a cause.
     pub predictions: Vec<Prediction>,
+    /// There are causes and findings: they are not withdrawn.
+    pub is_told: bool,
+    /// What the log of the injection says of the time of this recording.
+    pub logged: Happened,
+    /// What the explanation says of the right causes and culprits.
+    pub found: Happened,
+    /// The first finding that is about a cause is about the right one.
+    pub is_first: bool,
+    /// The sojourns in the second ideal, summed over the requests, in nanoseconds; `None` where that is not known.
+    pub own_work_ns: Option<f64>,
 }
 
 /// Why a recording cannot be judged.
@@ -155,6 +175,7 @@ impl Block {
         let mut costs_ns = vec![0.0; costs.len()];
         let window = Arc::new(Window::whole(matched, timeline));
         let mut analysis = Analysis::new(context, options);
+        let mut last_t6 = from;
         let mut block = Self {
             began: Some(from),
             service_time,
@@ -163,6 +184,7 @@ impl Block {
         };
         analysis.push(&window, |entry, labels| {
             block.sojourns.push(Nanos::new(entry.sojourn_ns));
+            last_t6 = last_t6.max(entry.stamps.t6);
             let mut charged = Nanos::ZERO;
             for (label, excess) in entry.excess {
                 let charge = Charge {
@@ -186,11 +208,53 @@ impl Block {
         });
         block.costs_ns = costs_ns;
         let server = analysis.finish(0)?.server;
+        block.tell(setup, &server, &truth.injected, last_t6);
         block.measured = server.measured.sojourn.quantiles;
         block.predictions = server.predictions;
         block.sojourns.sort_unstable();
         block.truth = truth;
         Ok(block)
+    }
+
+    /// Keeps what the result tells of the injection, besides charges: the requests of this block left until `last_t6`.
+    fn tell(
+        &mut self,
+        setup: &Setup,
+        server: &ServerResult,
+        truth: &GroundTruth,
+        last_t6: Monotonic,
+    ) {
+        let began = self.began.unwrap_or(last_t6);
+        let within = |it: &&InjectedInterval| it.from_ns >= began && it.to_ns <= last_t6;
+        for interval in truth.intervals.iter().filter(within) {
+            self.logged.times += u64::from(interval.times);
+            self.logged.length_ns += interval.length().get() as f64;
+        }
+        let is_right = |share: &&CauseShare| {
+            let mut of_cause = truth
+                .sources
+                .iter()
+                .filter(|source| source.cause == share.cause);
+            of_cause.any(|source| match (&source.culprit, &share.culprit) {
+                (None, None) => true,
+                (None, Some(_)) | (Some(_), None) => false,
+                (truth, named) => is_meant(truth, named),
+            })
+        };
+        for share in server.causes.iter().filter(is_right) {
+            self.found.times += share.events;
+            self.found.length_ns += share.events as f64 * share.mean_event_ns;
+        }
+        let explanation = server.explanation.as_ref();
+        self.is_told = explanation.is_some() && !server.causes.is_empty();
+        let mut findings = explanation
+            .iter()
+            .flat_map(|explanation| &explanation.findings);
+        let first = findings.find_map(|finding| finding.cause);
+        self.is_first = first.is_some() && first == setup.cause;
+        let own_work = server.ideal.own_work.as_ref();
+        self.own_work_ns =
+            own_work.and_then(|ideal| Some(ideal.sojourn.mean? * ideal.sojourn.count as f64));
     }
 
     fn charge(&mut self, charge: Charge) {
@@ -276,12 +340,20 @@ fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) ->
     match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure | Oracle::Client | Oracle::Outside | Oracle::Nothing => Vec::new(),
+        Oracle::Structure | Oracle::Client | Oracle::Log | Oracle::Outside | Oracle::Nothing => {
+            Vec::new()
+        }
     }
 }
 
 fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
-    let several = !matches!(setup.server, BaseServer::Datagrams | BaseServer::Streams);
+    let several = !matches!(
+        setup.server,
+        BaseServer::Datagrams
+            | BaseServer::Streams
+            | BaseServer::LongStreams
+            | BaseServer::ManyStreams
+    );
     (0..matched.requests.len())
         .map(|place| (place, matched.requests.stamps(place)))
         .map(|(place, stamps)| Span {

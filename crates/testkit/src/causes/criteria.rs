@@ -5,6 +5,11 @@ use taillab_model::explanation::Cause;
 
 /// How far the charge may be from the delay that the client saw, on either side, as a share of it.
 pub(super) const CHARGE_TOLERANCE: f64 = 0.10;
+/// How far the number of events, and their length together, may be from what the injection's log says.
+pub(super) const EVENTS_TOLERANCE: f64 = 0.10;
+/// How far the second ideal may be from the delay that the client saw. It leaves out what other disturbances cost in the
+/// longer queue.
+pub(super) const OWN_WORK_TOLERANCE: f64 = 0.20;
 /// How far a forecast may be from what is then measured, on either side, as a share of it.
 pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
 /// Pairs are added until they decide, so an interval is looked at up to five times. It is this much wider than one of

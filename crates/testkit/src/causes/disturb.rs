@@ -9,8 +9,8 @@ use taillab_load::ground_truth::GroundTruth;
 use super::kind::Disturbance;
 use super::setup::BenchOptions;
 use crate::injection::{
-    CpuGroup, Disturber, InjectionError, Stop, backend, background, make_real_time, make_yielding,
-    packet_flood, packet_loss, quota, rt_hog, stops, timer_storm,
+    CpuGroup, Disturber, InjectionError, ReadsFrom, Stop, backend, background, make_real_time,
+    make_yielding, packet_flood, packet_loss, quota, rt_hog, slow_reader, stops, timer_storm,
 };
 
 /// The server that is disturbed, and where it runs.
@@ -22,6 +22,8 @@ pub struct DisturbedServer<'a> {
     pub server: &'a ServerProcess,
     /// The mount points of proc and of the control groups.
     pub roots: &'a Roots,
+    /// Where it listens, and how long its messages are.
+    pub speaks: ReadsFrom,
 }
 
 /// The disturbances that run now.
@@ -102,6 +104,7 @@ impl Disturbers {
                 thread(stops(&processes, client, server, schedule)?)
             }
             Disturbance::Backend(takes) => thread(backend(target.testbed, client, takes)?),
+            Disturbance::SlowReader => thread(slow_reader(target.testbed, client, target.speaks)?),
             Disturbance::Loss(one_in) => packet_loss(target.testbed, one_in)?,
             Disturbance::RtHog(appetite) => {
                 let threads = target.server.threads();

@@ -6,7 +6,8 @@ use taillab_analysis::paired::{PairedEstimate, ratio_of_sums};
 use taillab_model::interval::largest_share;
 
 use super::criteria::{
-    CHARGE_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS, MOST_CONTAMINATED_PAIRS,
+    CHARGE_TOLERANCE, EVENTS_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS,
+    MOST_CONTAMINATED_PAIRS, OWN_WORK_TOLERANCE,
 };
 
 /// What a judgement comes to; a later one outweighs an earlier one.
@@ -24,7 +25,9 @@ pub enum Verdict {
 /// One thing that is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Criterion {
-    /// What: `charge`, `charge to background` of one of several things that were injected, `placebo`, `forecast p99.9`, or the key of a cause that should not change.
+    /// What: `charge`, `charge to background` of one of several things that were injected, `events` and `length of events`
+    /// by the injection's own log, `second ideal`, `first finding`, `placebo`, `forecast p99.9`, or the key of a cause that should not
+    /// change.
     pub what: String,
     /// What it should be.
     pub target: f64,
@@ -76,6 +79,16 @@ impl Criterion {
             judged.verdict = Verdict::Inconclusive;
         }
         judged
+    }
+
+    /// By how much longer the second ideal takes, and by how much longer the client waited.
+    pub(super) fn of_second_ideal(pairs: &[(f64, f64)]) -> Self {
+        Self::judge("second ideal", (1.0, OWN_WORK_TOLERANCE), looked_at(pairs))
+    }
+
+    /// How often something happened, or for how long together, by the explanation and by the injection's own log.
+    pub(super) fn of_events(what: &str, pairs: &[(f64, f64)]) -> Self {
+        Self::judge(what, (1.0, EVENTS_TOLERANCE), looked_at(pairs))
     }
 
     /// How many of the intervals contain what they are of. Passes if more than half certainly do, and fails if 90 %

@@ -20,6 +20,8 @@ pub enum Oracle {
     /// From the client alone: what an interval on one CPU costs the requests of a queue that several workers share
     /// follows from no single worker's times.
     Client,
+    /// From when the injection's own log says that its requests waited: they are not the generator's.
+    Log,
     /// The injection is outside the server, so nothing may be charged for it.
     Outside,
     /// Nothing is injected.
@@ -45,6 +47,8 @@ pub enum Disturbance {
     Stops(Schedule),
     /// Another server, which takes this long for each answer.
     Backend(Nanos),
+    /// Another client, which reads slowly.
+    SlowReader,
     /// A real-time thread that makes the kernel throttle all real-time threads, unless it pauses.
     RtHog(Appetite),
     /// No disturbance: the server's threads have priority over all ordinary ones.
@@ -78,12 +82,18 @@ pub enum BaseServer {
     Datagrams,
     /// One worker on one epoll instance, over TCP.
     Streams,
+    /// The same with long responses.
+    LongStreams,
+    /// The same with many connections, each of which has one request at a time.
+    ManyStreams,
     /// A thread for each TCP connection.
     Threads,
     /// Workers with their own connections, which wait and so need no CPU each.
     Assigned,
     /// The same, but any worker takes any request.
     Pooled,
+    /// Four workers with their own connections, which compute on one CPU.
+    Siblings,
     /// Several workers on CPUs of their own, or on one.
     Several(Workers),
 }
@@ -120,6 +130,19 @@ pub(super) struct Injection {
     pub(super) without: Option<Disturbance>,
     /// The forecast that can be compared with it; `None` where there is none that fits.
     pub(super) fix: Option<Fix>,
+    /// Whether its events are counted, too, and the first finding must be about it.
+    pub(super) told: Told,
+}
+
+/// What is judged beside the charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// How often it happened, and for how long: as the log of the injection has it.
+    pub events: bool,
+    /// The first finding that is about a cause is about the right one.
+    pub first: bool,
+    /// The second ideal, in which each request takes as long as its own work, has this delay, too.
+    pub second_ideal: bool,
 }
 
 /// Defines the kinds and their rows.
@@ -167,6 +190,15 @@ kinds! {
         without: Some(Disturbance::RealTime),
         ..structure(Cause::OwnThreads, "rt-priority", "gave all workers the same priority")
     };
+    /// Four workers on one CPU, of which one yields to the others
+    Siblings = Injection {
+        disturbance: Some(Disturbance::Yielding(ONE_IN)),
+        real_time: false,
+        server: BaseServer::Siblings,
+        without: Some(Disturbance::RealTime),
+        told: FIRST,
+        ..structure(Cause::OwnThreads, "rt-priority", "gave all workers the same priority")
+    };
     /// Every other connection belongs to one of four workers
     Imbalance = Injection {
         fault: Some("skew:2"),
@@ -176,6 +208,13 @@ kinds! {
     };
     /// A thread of the server that holds the lock of all workers
     Lock = fault(Cause::BlockedLock, "lock:120ms,8ms");
+    /// The same, but that thread reads from disk meanwhile
+    LockRead = Injection {
+        // a forecast without storage also takes the work of reads away
+        fix: None,
+        told: BOTH,
+        ..fault(Cause::BlockedIo, "lock:120ms,8ms,read")
+    };
     /// Page faults that wait for the disk
     Fault = fault(Cause::BlockedFault, "major-fault:100,6");
     /// First touches of memory
@@ -184,24 +223,53 @@ kinds! {
     Io = fault(Cause::BlockedIo, "io:100,6");
     /// One request in 100 burns 5 ms
     Slow = fault(Cause::SlowService, "slow:100,5ms");
+    /// Requests of two kinds: one in ten burns 1 ms more
+    Mixed = Injection {
+        fix: None,
+        told: Told {
+            second_ideal: true,
+            ..FIRST
+        },
+        ..fault(Cause::SlowService, "slow:10,1ms")
+    };
     /// A CPU quota of the server's control group
     Quota = Injection {
         real_time: false,
         // a group without a quota
         without: Some(Disturbance::Quota(NEVER)),
         fix: ended(Cause::Throttled, "lifted the quota of the server's group"),
+        told: BOTH,
         ..held_back(Cause::Throttled, Disturbance::Quota(schedule(150, 12_000)))
     };
     /// Signals that stop the whole server
     Pause = Injection {
         // a pause ends when who made it says so
         fix: None,
+        told: BOTH,
         ..held_back(Cause::Pause, Disturbance::Stops(BURSTS))
     };
     /// One request in 100 asks another server, which takes 5 ms
     Upstream = Injection {
         disturbance: Some(Disturbance::Backend(Nanos::from_millis(5))),
+        told: BOTH,
         ..fault(Cause::Upstream, "upstream:100,7998")
+    };
+    /// Another client, which takes 8 kB of its responses every 10 ms
+    SlowReader = Injection {
+        oracle: Oracle::Log,
+        server: BaseServer::LongStreams,
+        // only that client can end it
+        fix: None,
+        told: BOTH,
+        ..held_back(Cause::Client, Disturbance::SlowReader)
+    };
+    /// One response in 20 is written in two pieces, without TCP_NODELAY
+    Nagle = Injection {
+        oracle: Oracle::Client,
+        server: BaseServer::ManyStreams,
+        fix: None,
+        told: FIRST,
+        ..fault(Cause::Client, "nagle:20")
     };
     /// A real-time server, and a real-time thread that uses up the time that both share
     RtThrottle = Injection {
@@ -279,6 +347,23 @@ const NOTHING: Injection = Injection {
     service: Some(SERVICE),
     without: None,
     fix: None,
+    told: NOT_TOLD,
+};
+
+const NOT_TOLD: Told = Told {
+    events: false,
+    first: false,
+    second_ideal: false,
+};
+
+const FIRST: Told = Told {
+    first: true,
+    ..NOT_TOLD
+};
+
+const BOTH: Told = Told {
+    events: true,
+    ..FIRST
 };
 
 /// Something outside the server holds it back.

@@ -14,11 +14,13 @@ mod pair;
 mod result;
 mod setup;
 
-pub use self::block::{BadRecording, Block, BlockTruth, Charge, ClientBlock, RequestCharge};
+pub use self::block::{
+    BadRecording, Block, BlockTruth, Charge, ClientBlock, Happened, RequestCharge,
+};
 pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
 pub use self::judge::{Criterion, Verdict, look_after};
-pub use self::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Promise, Workers};
+pub use self::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Promise, Told, Workers};
 pub use self::pair::{Pair, PairResult, SourceResult};
 pub use self::result::{BenchResult, ByRequest, Injected, KindResult, Measured};
 pub use self::setup::{BenchOptions, Setup};

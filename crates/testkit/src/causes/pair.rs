@@ -16,7 +16,7 @@ pub struct PairResult {
     /// Whether the block with the injection came first.
     pub with_first: bool,
     /// By how many nanoseconds longer the client waited in the block with the injection, over all
-    /// requests.
+    /// requests; of `slow-reader`, for how long its own requests waited by its log.
     pub delay_ns: f64,
     /// By how many nanoseconds more were charged there to the right cause and culprit; of
     /// `generator`, to anything.
@@ -66,7 +66,10 @@ impl Pair {
             Oracle::Outside => with.stolen_share > MOST_CONTAMINATED,
             _ => with.is_contaminated(),
         };
-        let delay_ns = with.longer_than(without);
+        let delay_ns = match setup.oracle {
+            Oracle::Log => self.with.logged.length_ns,
+            _ => with.longer_than(without),
+        };
         PairResult {
             by_source: self.by_source(&sources, delay_ns),
             with_first: self.with.began < self.without.began,
@@ -100,6 +103,12 @@ impl Pair {
     /// By how much more is charged to a cause with the injection than without.
     pub(super) fn change_of(&self, cause: Cause) -> f64 {
         self.with.charged_to(cause) - self.without.charged_to(cause)
+    }
+
+    /// By how much longer the second ideal takes with the injection, over all requests, in nanoseconds; `None` where it is
+    /// not known.
+    pub(super) fn longer_ideal(&self) -> Option<f64> {
+        Some(self.with.own_work_ns? - self.without.own_work_ns?)
     }
 
     /// The mean excess of the two blocks.

@@ -9,7 +9,7 @@ use taillab_load::ground_truth::InjectedSource;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
-use super::block::RequestCharge;
+use super::block::{Happened, RequestCharge};
 use super::criteria::{CHARGE_TOLERANCE, IMPOSSIBLE, IMPOSSIBLE_TOLERANCE, MOST_BY_CHANCE};
 use super::forecast::Forecast;
 use super::judge::{Criterion, Verdict, overall};
@@ -141,6 +141,8 @@ impl Measured {
             Oracle::Outside => vec![Criterion::of_charge("charge", 0.0, &sums)],
             _ => vec![Criterion::of_charge("charge", 1.0, &sums)],
         };
+        criteria.extend(second_ideal(setup, pairs, &results));
+        criteria.extend(told(setup, pairs));
         criteria.extend(by_source(&results));
         criteria.extend(placebo(&requests));
         let forecast = fix.map(|fix| Forecast::of(fix, pairs));
@@ -205,6 +207,42 @@ fn control(pairs: &[Pair]) -> Vec<Criterion> {
         Criterion::of_nothing(&what, IMPOSSIBLE_TOLERANCE, &pairs)
     });
     differences.chain(impossible).collect()
+}
+
+/// A criterion for the second ideal, where it must have the delay, too.
+fn second_ideal(setup: &Setup, pairs: &[Pair], results: &[PairResult]) -> Option<Criterion> {
+    let of = |(pair, result): (&Pair, &PairResult)| Some((pair.longer_ideal()?, result.delay_ns));
+    let sums: Vec<(f64, f64)> = pairs.iter().zip(results).filter_map(of).collect();
+    (setup.told.second_ideal).then(|| Criterion::of_second_ideal(&sums))
+}
+
+/// Criteria for what the result tells of the injection, besides its charge.
+fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
+    let pairs: Vec<&Pair> = pairs.iter().filter(|pair| pair.with.is_told).collect();
+    let of = |value: &dyn Fn(&Happened) -> f64| -> Vec<(f64, f64)> {
+        let both = pairs
+            .iter()
+            .map(|pair| (&pair.with.found, &pair.with.logged));
+        both.map(|(found, logged)| (value(found), value(logged)))
+            .collect()
+    };
+    let mut criteria = Vec::new();
+    if setup.told.events {
+        let times = of(&|happened| happened.times as f64);
+        let lengths = of(&|happened| happened.length_ns);
+        criteria.push(Criterion::of_events("events", &times));
+        criteria.push(Criterion::of_events("length of events", &lengths));
+    }
+    if setup.told.first {
+        let first = pairs.iter().filter(|pair| pair.with.is_first).count();
+        let what = "first finding";
+        criteria.push(Criterion::of_intervals(
+            what,
+            first as u32,
+            pairs.len() as u32,
+        ));
+    }
+    criteria
 }
 
 /// A criterion for each of several injections.
@@ -439,6 +477,38 @@ mod tests {
         let measured = Measured::judge(&Setup::of(CauseKind::Background), &pairs, None);
         assert_eq!(measured.pairs.len(), 3);
         assert_eq!(measured.contaminated_share, 1.0 / 3.0);
+    }
+
+    /// Eight pauses of 8 ms each in a block, of which the explanation finds so many, of such a length.
+    fn told_of_pauses(times: u64, each_ns: f64, is_first: bool, is_told: bool) -> Vec<Verdict> {
+        let happened = |times: u64, each_ns: f64| Happened {
+            times,
+            length_ns: times as f64 * each_ns,
+        };
+        let pair = |more: u64| Pair {
+            with: Block {
+                is_told,
+                is_first,
+                found: happened(times * (8 + more) / 8, each_ns),
+                logged: happened(8 + more, 8e6),
+                ..Block::default()
+            },
+            ..Pair::default()
+        };
+        let pairs: Vec<Pair> = (0..8).map(pair).collect();
+        let criteria = told(&Setup::of(CauseKind::Pause), &pairs);
+        criteria.into_iter().map(|it| it.verdict).collect()
+    }
+
+    #[test]
+    fn events_are_those_of_the_log_and_the_first_finding_is_about_them() {
+        let (pass, fail, unknown) = (Verdict::Pass, Verdict::Fail, Verdict::Inconclusive);
+        assert_eq!(told_of_pauses(8, 8.1e6, true, true), [pass, pass, pass]);
+        // cut in pieces
+        assert_eq!(told_of_pauses(800, 8e4, true, true), [fail, pass, pass]);
+        assert_eq!(told_of_pauses(8, 4e6, false, true), [pass, fail, fail]);
+        // what is withdrawn tells nothing
+        assert_eq!(told_of_pauses(0, 0.0, false, false), [unknown; 3]);
     }
 
     #[test]

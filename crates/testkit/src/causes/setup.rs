@@ -2,9 +2,9 @@
 
 use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, Culprit};
 
-use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Workers};
+use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Told, Workers};
 
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Setup {
     pub server: BaseServer,
     /// The service that replaces the server's own, as `serve --service` takes it.
     pub service: Option<&'static str>,
+    /// What is judged beside the charge.
+    pub told: Told,
 }
 
 /// The lowest utilisation, so that an injection affects many requests.
@@ -47,6 +49,7 @@ impl Setup {
             disturbances: alone.into_iter().chain(injection.disturbance).collect(),
             server: injection.server,
             service: injection.service,
+            told: injection.told,
         }
     }
 
@@ -59,12 +62,29 @@ impl Setup {
                 culprit: None,
             }],
             (Oracle::Structure, None) | (Oracle::Outside | Oracle::Nothing, _) => Vec::new(),
-            (Oracle::HeldBack | Oracle::Loss | Oracle::Client, _) => {
+            (Oracle::HeldBack | Oracle::Loss | Oracle::Client | Oracle::Log, _) => {
                 let mut sources = truth.sources.clone();
                 sources.extend(self.also_right());
+                sources.extend(self.works_for(truth));
                 sources
             }
         }
+    }
+
+    /// What the holder of the lock works for its reads is its own.
+    fn works_for(&self, truth: &GroundTruth) -> Option<InjectedSource> {
+        let (source, culprit) = truth
+            .sources
+            .iter()
+            .find_map(|source| Some((source, source.culprit.as_ref()?)))?;
+        let Culprit::Chain { name, pid, tid, .. } = culprit.clone() else {
+            return None;
+        };
+        Some(InjectedSource {
+            injected: source.injected.clone(),
+            cause: Cause::BlockedLock,
+            culprit: Some(Culprit::Thread { name, pid, tid }),
+        })
     }
 
     /// Where each worker has a queue of its own, what waits after a burst is spared by the end of the bursts and by a
@@ -107,13 +127,17 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// N, if the last of each N connections has a delayed thread. Only the requests of these
+    /// N and a place below it, if the connection at this place of each N has a delayed thread. Only the requests of these
     /// connections are judged: the order of service delays one request and speeds up another.
-    pub fn delayed_connections(&self) -> Option<usize> {
+    pub fn delayed_connections(&self) -> Option<(usize, usize)> {
         self.disturbances
             .iter()
             .find_map(|disturbance| match disturbance {
-                Disturbance::Yielding(one_in) => Some(*one_in),
+                // the first worker has the connection that asked whether the server is ready
+                Disturbance::Yielding(one_in) if self.server == BaseServer::Siblings => {
+                    Some((*one_in, one_in - 2))
+                }
+                Disturbance::Yielding(one_in) => Some((*one_in, one_in - 1)),
                 _ => None,
             })
     }
@@ -145,8 +169,13 @@ impl Setup {
     /// overtaken, or wait while a worker is idle, only if there are several.
     pub fn utilization(&self, asked: f64) -> f64 {
         asked.max(match self.server {
-            BaseServer::Threads | BaseServer::Several(_) => LONG_QUEUE_UTILIZATION,
-            BaseServer::Datagrams | BaseServer::Streams => UTILIZATION,
+            BaseServer::Threads | BaseServer::Siblings | BaseServer::Several(_) => {
+                LONG_QUEUE_UTILIZATION
+            }
+            BaseServer::Datagrams
+            | BaseServer::Streams
+            | BaseServer::LongStreams
+            | BaseServer::ManyStreams => UTILIZATION,
             BaseServer::Assigned | BaseServer::Pooled => ASSIGNED_UTILIZATION,
         })
     }
@@ -157,6 +186,7 @@ impl Setup {
             fault: None,
             disturbances: Vec::new(),
             oracle: Oracle::Nothing,
+            told: Told::default(),
             ..self.clone()
         }
     }
@@ -212,10 +242,6 @@ mod tests {
         (
             Cause::Order,
             "the built-in servers take their requests as they come",
-        ),
-        (
-            Cause::Client,
-            "our clients read at once, and the built-in servers set TCP_NODELAY",
         ),
         (
             Cause::SlowCpu,

@@ -52,6 +52,7 @@ pub fn packet_loss(testbed: &Testbed, one_in: u32) -> Result<Stop, InjectionErro
                     held: None,
                     from_ns: Monotonic::from_nanos_since_boot(from),
                     to_ns: Monotonic::from_nanos_since_boot(to),
+                    times: 1,
                 });
             }
         }

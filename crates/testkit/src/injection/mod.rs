@@ -9,6 +9,7 @@
 //! | [`quota`] | the server's control group may use almost no CPU for a while | when it was held back, by the group's own account |
 //! | [`stops`] | a signal stops the server's processes for a while | when it was sent, and when they could go on |
 //! | [`backend`] | another server takes its time with each answer; `upstream` of the built-in servers asks it | the server's own, of when it waited |
+//! | [`slow_reader`] | another client, which takes 8 kB of the server's responses every 10 ms | its own, of when it asked and when it could have read all |
 //! | [`rt_hog`] | a real-time thread uses up the CPU time of all real-time threads | when it was held back itself |
 //!
 //! Everything ends with this process, however it ends: threads, sockets, namespaces, programs held by
@@ -23,6 +24,7 @@ mod flood;
 mod loss;
 mod quota;
 mod rt_hog;
+mod slow_reader;
 mod stops;
 mod timers;
 
@@ -43,6 +45,7 @@ pub use self::flood::packet_flood;
 pub use self::loss::packet_loss;
 pub use self::quota::{CpuGroup, quota};
 pub use self::rt_hog::{Appetite, make_real_time, make_yielding, rt_hog};
+pub use self::slow_reader::{ReadsFrom, slow_reader};
 pub use self::stops::stops;
 pub use self::timers::timer_storm;
 

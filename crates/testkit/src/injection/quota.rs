@@ -110,11 +110,13 @@ impl CpuGroup {
         fs::write(self.path.join(file), limit)
     }
 
-    /// How long its threads have been throttled so far, summed over the CPUs.
-    fn held_back(&self) -> io::Result<Nanos> {
+    /// How often and for how long its threads have been throttled so far, summed over the CPUs.
+    fn throttled(&self) -> io::Result<Throttled> {
         let text = fs::read_to_string(self.path.join("cpu.stat"))?;
         let nothing = || io::Error::other("cpu.stat says nothing of throttling");
-        throttled_time(&text).ok_or_else(nothing)
+        let times = throttles(&text).zip(throttled_time(&text));
+        let (times, held) = times.ok_or_else(nothing)?;
+        Ok(Throttled { times, held })
     }
 }
 
@@ -130,6 +132,20 @@ impl Drop for CpuGroup {
         // if this fails, the group is still in the journal
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// What the kernel says of a group's throttles.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    times: u64,
+    held: Nanos,
+}
+
+/// `nr_throttled` of a group's account.
+fn throttles(account: &str) -> Option<u64> {
+    let mut lines = account.lines();
+    let value = lines.find_map(|line| line.strip_prefix("nr_throttled "));
+    value?.trim().parse().ok()
 }
 
 /// During each disturbance a server in a [`CpuGroup`] may use only 1 ms of CPU time. The disturber, a thread
@@ -157,13 +173,13 @@ pub fn quota(
                     .map_err(refused())?;
             }
             group.limit(false).map_err(refused())?;
-            group.held_back().map_err(refused())?;
+            group.throttled().map_err(refused())?;
             Ok(group)
         },
         move |group, running| {
             let mut intervals = Vec::with_capacity(4096);
             running.by(schedule, |at| {
-                let Ok(before) = group.held_back() else {
+                let Ok(before) = group.throttled() else {
                     return;
                 };
                 if group.limit(true).is_err() {
@@ -173,11 +189,15 @@ pub fn quota(
                 // unthrottles before it returns (tg_set_cfs_bandwidth)
                 let lifted = group.limit(false);
                 let to_ns = now();
-                let Ok(after) = group.held_back() else { return };
-                let held = after.saturating_sub(before);
+                let Ok(after) = group.throttled() else { return };
+                let held = after.held.saturating_sub(before.held);
                 if lifted.is_ok() && held > Nanos::ZERO {
                     let held = (earlier(to_ns, held), to_ns);
-                    intervals.push(InjectedInterval::on_cpu(server_cpu, held));
+                    intervals.push(InjectedInterval {
+                        // those that reach the end of a period count, and this one, which is lifted before
+                        times: (after.times - before.times).max(1) as u32,
+                        ..InjectedInterval::on_cpu(server_cpu, held)
+                    });
                 }
             });
             let injected = format!("quota:{schedule}");

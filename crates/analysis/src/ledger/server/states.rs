@@ -6,12 +6,13 @@ use taillab_model::explanation::{Cause, StoppedFor};
 use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
+use crate::chain::{ChainEnd, ChainPart, Chains};
 use crate::ledger::cpu::CpuClock;
 use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
 use crate::ledger::trace::Happened;
-use crate::ledger::worker::CountedOn;
+use crate::ledger::worker::{CountedOn, LabelledPart};
 use crate::timeline::{Sleep, Top, WorkerState};
 
 impl ServerState {
@@ -53,27 +54,70 @@ impl ServerState {
             _ => PartOf::Sleep(since_ns, place),
         };
         self.workers[w].trace.note(Happened::Work(timer), work);
-        if self.pauses.is_empty() {
-            self.held_up(w, (own, of), (from_ns, slept_ns), sleep);
-        } else {
-            let (pauses, span) = (Arc::clone(&self.pauses), (from_ns, slept_ns));
-            let tid = self.workers[w].tid;
-            let parts = pauses.parts(span, |main| main == tid);
-            if parts.is_empty() {
-                self.held_up(w, (own, of), span, sleep);
-            }
-            for (span, pause) in parts {
-                match pause {
-                    Some(pause) => {
-                        let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
-                        let since_ns = pause.from_ns;
-                        self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+        let rest_ns = self.slept_by_chain(w, of, (from_ns, slept_ns));
+        self.slept(w, (own, of), (rest_ns, slept_ns), sleep);
+        self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
+    }
+
+    /// Charges the parts of a sleep of worker `w` to what it waited for in the end. Returns where the rest begins, of
+    /// which no more is known than who woke it.
+    fn slept_by_chain(
+        &mut self,
+        w: usize,
+        of: Option<RequestId>,
+        (mut from_ns, to_ns): (u64, u64),
+    ) -> u64 {
+        while let Some(&part) = self.workers[w].chain.last()
+            && from_ns < to_ns
+        {
+            let end_ns = part.to_ns.min(to_ns);
+            if from_ns < end_ns {
+                let place = of.map(|id| self.requests[id].place);
+                let (of, part_of) = match self.ledger.labels.cause(part.label) {
+                    // one quota or signal stops all threads
+                    Cause::Throttled | Cause::Pause => {
+                        let since_ns = part.from_ns;
+                        (None, PartOf::Stay { since_ns })
                     }
-                    None => self.held_up(w, (own, of), span, sleep),
-                }
+                    _ => (of, PartOf::Chain(self.workers[w].state_since_ns, place)),
+                };
+                self.slept(w, (part.label, of), (from_ns, end_ns), part_of);
+                from_ns = end_ns;
+            }
+            if part.to_ns <= to_ns {
+                self.workers[w].chain.pop();
             }
         }
-        self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
+        from_ns
+    }
+
+    /// Charges a sleep of worker `w` to this label, except for pauses of the whole server in it.
+    fn slept(
+        &mut self,
+        w: usize,
+        (label, of): (Label, Option<RequestId>),
+        span: (u64, u64),
+        sleep: PartOf,
+    ) {
+        if self.pauses.is_empty() {
+            return self.held_up(w, (label, of), span, sleep);
+        }
+        let pauses = Arc::clone(&self.pauses);
+        let tid = self.workers[w].tid;
+        let parts = pauses.parts(span, |main| main == tid);
+        if parts.is_empty() {
+            self.held_up(w, (label, of), span, sleep);
+        }
+        for (span, pause) in parts {
+            match pause {
+                Some(pause) => {
+                    let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
+                    let since_ns = pause.from_ns;
+                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                }
+                None => self.held_up(w, (label, of), span, sleep),
+            }
+        }
     }
 
     /// Adds a delay to worker `w`, which is not attached to a CPU; `of` is the request whose own service brought
@@ -162,8 +206,9 @@ impl ServerState {
             state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
         };
         let lent = self.workers[w].lent;
+        self.workers[w].chain.clear();
         if !lent && (cpu.is_none() || self.workers[w].state.cpu().is_none()) {
-            self.workers[w].own = self.own_label(w, at_ns);
+            self.explain_absence(w, at_ns);
         }
         match cpu {
             Some(k) => {
@@ -211,6 +256,69 @@ impl ServerState {
             t4_ns.is_none_or(|t4_ns| t4_ns <= at_ns)
         };
         !worker.serving.is_some_and(has_read)
+    }
+
+    /// Finds why a worker that is not on a CPU and does not wait for one holds up its requests, and what it waits for
+    /// in the end.
+    fn explain_absence(&mut self, w: usize, at_ns: u64) {
+        let own = self.own_label(w, at_ns);
+        self.workers[w].own = own;
+        let (cause, who) = (self.ledger.labels.cause(own), self.ledger.labels.who(own));
+        let until_ns = self.workers[w].until_ns;
+        let waits = matches!(cause, Cause::BlockedLock | Cause::BlockedOther);
+        self.workers[w].chain = match who {
+            Who::Thread(by) if waits && until_ns < u64::MAX => {
+                self.chain((cause, by), (at_ns, until_ns))
+            }
+            _ => Vec::new(),
+        };
+    }
+
+    /// The parts of a sleep between these times that thread `by` ended, the last one first, and their labels; `cause` is
+    /// that of the sleep. Empty where `by` ran all the time.
+    fn chain(&mut self, (cause, by): (Cause, Tid), span: (u64, u64)) -> Vec<LabelledPart> {
+        let labels = &mut self.ledger.labels;
+        let upstream = labels.upstream();
+        let chains = Chains::new(&self.timeline, upstream != Who::Nobody);
+        if !chains.runs_at(by, span.1) {
+            return Vec::new();
+        }
+        let parts = chains.parts(span, by);
+        if parts.iter().all(|part| part.end == ChainEnd::Thread(by)) {
+            return Vec::new();
+        }
+        let mut from_ns = span.0;
+        let mut labelled: Vec<LabelledPart> = (parts.into_iter())
+            .map(|ChainPart { to_ns, end }| {
+                let (cause, who) = match end {
+                    ChainEnd::Thread(tid) => (cause, Who::Thread(tid)),
+                    ChainEnd::Storage(call) => (Cause::BlockedIo, Who::Call(call)),
+                    ChainEnd::Fault => (Cause::BlockedFault, Who::Nobody),
+                    ChainEnd::Upstream => (Cause::Upstream, upstream),
+                    ChainEnd::OnCpu(tid) if labels.is_own(tid) => {
+                        (Cause::OwnThreads, Who::Thread(tid))
+                    }
+                    ChainEnd::OnCpu(tid) => (Cause::Background, Who::Thread(tid)),
+                    ChainEnd::Throttled => (Cause::Throttled, Who::Nobody),
+                    ChainEnd::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
+                };
+                let who = match end {
+                    ChainEnd::Throttled | ChainEnd::Stopped => who,
+                    ChainEnd::Thread(tid) if tid == by => who,
+                    _ => labels.chain_to(by, who),
+                };
+                let label = labels.label(cause, who);
+                let part = LabelledPart {
+                    from_ns,
+                    to_ns,
+                    label,
+                };
+                from_ns = to_ns;
+                part
+            })
+            .collect();
+        labelled.reverse();
+        labelled
     }
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
@@ -273,8 +381,7 @@ impl ServerState {
         worker.slower_ns = (self.speed).longer_ns(at_ns, self.baseline.service_ns);
         worker.faults.begin_service(at_ns);
         if let WorkerState::Asleep(Sleep::Work) = worker.state {
-            let own = self.own_label(w, at_ns);
-            self.workers[w].own = own;
+            self.explain_absence(w, at_ns);
         }
     }
 
