@@ -16,6 +16,7 @@
 mod application;
 mod bound;
 pub mod client;
+pub mod clients;
 pub mod clustering;
 mod coarsening;
 mod comparison;
@@ -40,6 +41,7 @@ mod overload;
 mod own_work;
 pub mod paired;
 pub mod predict;
+pub mod pseudonyms;
 pub mod ratio;
 pub mod redaction;
 pub mod replay;
