@@ -10,6 +10,7 @@ use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording}
 fn matched(events: &[Event], framing: Framing) -> Matched {
     let options = MatchOptions {
         framing,
+        hashed_clients: true,
         ..MatchOptions::for_streams(Nanos::from_secs(1), false)
     };
     match_events(events.iter().copied(), &options)
@@ -86,6 +87,7 @@ fn what_no_socket_of_the_server_receives_is_no_request_to_it() {
     // where the sockets' part is not recorded, a response shows whose they are
     let options = MatchOptions {
         stamps: MiddleStamps::Ends,
+        hashed_clients: true,
         ..MatchOptions::for_streams(Nanos::from_secs(1), false)
     };
     let at_ends = events.into_iter().filter(|event| {

@@ -332,7 +332,8 @@ pub struct RequestKey {
     /// The number of its connection or, over UDP, of its client: 24 bits. [`EventKind::Announced`] says whose it is.
     ///
     /// The lowest [`PLACE_BITS`] are a place in the probe's table, the bits above count how often that place was
-    /// given away: a number comes again when its place has been given away 64 times. In a recording of version 1 it is
+    /// given away: a number comes again when its place has been given away 64 times. A client that uses one port for
+    /// connections to two addresses of the server at once has one number. In a recording of version 1 it is
     /// the client's [`address_hash`] and its port, see [`RequestKey::hashed`].
     pub connection: u32,
     /// Over UDP the protocol's request id (the first two bytes of the payload, as in

@@ -55,7 +55,7 @@ enum kind {
 #define MAX_TGIDS 64
 #define MAX_ADDRESSES 8
 #define MAX_PAYLOAD 2048
-#define PAYLOAD_PIECE 256 /* what fits on the stack */
+#define PAYLOAD_PIECE 128 /* what fits on the stack, which has 512 bytes */
 #define TID_BITS 22
 
 /* how the server's threads are recognised */

@@ -9,6 +9,9 @@
  * A number is the place, and how often that was given away: a number that is in use is never given to another client,
  * and what a CPU still says of the old one is not taken for the new one. It is announced with the client's address when
  * the place is given away, before any other event on this CPU has it.
+ *
+ * The server's own address is no part of it: on the way it may be another one than at the socket (address translation).
+ * So a client that uses one port for connections to two addresses of the server at once has one number.
  */
 #ifndef TAILLAB_CONNECTIONS_BPF_H
 #define TAILLAB_CONNECTIONS_BPF_H
