@@ -45,12 +45,12 @@ pub(crate) struct Announced {
     /// Numbers tell hashes and ports, and are not announced.
     hashed: bool,
     parts: Announcements,
-    places: IdMap<Place>,
+    places: IdMap<Holders>,
 }
 
 /// The number that was given to a place last, and the one before.
 #[derive(Debug)]
-struct Place {
+struct Holders {
     last: (u32, SocketAddr),
     before: Option<(u32, SocketAddr)>,
 }
@@ -76,7 +76,7 @@ impl Announced {
                 let before = std::mem::replace(&mut place.last, last);
                 place.before = Some(before).filter(|(other, _)| *other != connection);
             })
-            .or_insert(Place { last, before: None });
+            .or_insert(Holders { last, before: None });
         true
     }
 

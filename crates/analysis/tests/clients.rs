@@ -78,7 +78,7 @@ fn traffic(clients: usize, seed: u64) -> (Traffic, HashMap<Monotonic, usize>) {
 /// The events as the probe records them of clients with these addresses and one port: each has a number, which is
 /// announced before its first event.
 fn numbered(traffic: &Traffic, addresses: &[IpAddr], times: u32) -> Vec<Event> {
-    let number = |n: usize| (times + n as u32) % 64 << PLACE_BITS | n as u32;
+    let number = |n: usize| ((times + n as u32) % 64) << PLACE_BITS | n as u32;
     let mut seen = HashSet::new();
     let mut events = Vec::new();
     for event in &traffic.events {
