@@ -99,8 +99,9 @@ def test_what_the_server_never_saw_or_never_answered_has_no_stamps():
     assert pairs(elsewhere, seen, ERROR_NS).asked == []
 
 
+@pytest.mark.parametrize("has_addresses", [False, True])
 @pytest.mark.parametrize("most_rows", [1_000_000, 500])
-def test_the_file_has_both_sides_on_one_clock(tmp_path, monkeypatch, most_rows):
+def test_the_file_has_both_sides_on_one_clock(tmp_path, monkeypatch, most_rows, has_addresses):
     monkeypatch.setattr(join, "_MOST_ROWS", most_rows)
     rng = random.Random(5)
     rows = load(rng, clients=2, ports=4, requests=200)
@@ -126,7 +127,13 @@ def test_the_file_has_both_sides_on_one_clock(tmp_path, monkeypatch, most_rows):
     # the server's clock is 1,000 s ahead
     seen = sorted(rows, key=lambda row: row[4])
     columns = [[row[n] + (1_000 * S if n in (4, 5) else 0) for row in seen] for n in (4, 5, 1, 7, 2)]
-    pyarrow.parquet.write_table(pyarrow.table(dict(zip(theirs.names, columns, strict=True)), schema=theirs), tmp_path / "server")
+    served = pyarrow.table(dict(zip(theirs.names, columns, strict=True)), schema=theirs)
+    if has_addresses:
+        # whose hashes say nothing
+        addresses = pyarrow.array([f"10.0.0.{known}" for known in served["client_hash"].to_pylist()])
+        served = served.set_column(served.column_names.index("client_hash"), "client_hash", pyarrow.array([9] * len(served), number))
+        served = served.append_column("client_address", addresses)
+    pyarrow.parquet.write_table(served, tmp_path / "server")
     clock = HostClock("db", (Offset(0, 1_000.0 * S, 10), Offset(S, 1_000.0 * S, 10)))
     said = join.join(tmp_path / "all", tmp_path / "server", clock, ERROR_NS, tmp_path / "joined")
     assert said["joined"] == said["answered"] == len(rows) and said["ambiguous"] == 0
@@ -135,9 +142,17 @@ def test_the_file_has_both_sides_on_one_clock(tmp_path, monkeypatch, most_rows):
     for row in table.to_pylist():
         _, _, _, sent, t1, t6, received, *_ = truth[row["sent"], row["client_port"]]
         assert (row["t1"], row["t6"], row["outside_ns"]) == (t1, t6, received - sent - (t6 - t1))
+    assert "client_address" not in table.column_names
     low, high = min(table["outside_ns"].to_pylist()), max(table["outside_ns"].to_pylist())
     outside = said["outside_p50"]
     assert low <= outside["lo"] <= outside["value"] <= outside["hi"] <= high
     # records of an older program have no ports
     pyarrow.parquet.write_table(pyarrow.parquet.read_table(tmp_path / "all").drop_columns(["client_port"]), tmp_path / "old")
     assert join.join(tmp_path / "old", tmp_path / "server", clock, ERROR_NS, tmp_path / "none") is None
+
+
+def test_an_address_takes_the_place_of_its_hash():
+    table = pyarrow.table({"client_port": [1, 2], "client_hash": [9, 9], "request_id": [3, 4], "t1": [5, 6], "t6": [7, 8]})
+    assert join._seen(table).hash == [9, 9]
+    both = table.append_column("client_address", pyarrow.array(["10.0.0.1", None]))
+    assert join._seen(both).hash == ["10.0.0.1", 9]

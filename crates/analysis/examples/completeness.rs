@@ -76,7 +76,7 @@ fn show_unmatched(matched: &Matched, from: Monotonic, show: usize, read: &impl F
                 | EventKind::SegmentRead { key, .. }
                 | EventKind::SegmentWritten { key, .. }
                 | EventKind::SegmentOut { key, .. }
-                    if key.client() == request.key.client() && near =>
+                    if key.connection == request.key.connection && near =>
                 {
                     println!("    {since:>9} cpu {} {:?}", event.cpu, event.kind);
                 }

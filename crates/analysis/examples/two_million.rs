@@ -16,7 +16,9 @@ use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysis, AnalysisOptions, ClientRecord, ClientRecords, MatchOptions, Window, match_events,
 };
-use taillab_model::{ClientTimes, Event, EventKind, Monotonic, Nanos, Operation, RecordingContext};
+use taillab_model::{
+    ClientTimes, Event, EventKind, Monotonic, Nanos, Operation, RecordingContext, SentKey,
+};
 
 const BLOCKS: u64 = 200;
 const BLOCK: usize = 10_000;
@@ -53,7 +55,10 @@ fn records() -> impl Iterator<Item = ClientRecord> {
         let record = move |truth: common::server::Truth| {
             let sent = truth.stamps.t1 + offset(number);
             ClientRecord {
-                key: truth.key,
+                key: SentKey {
+                    port: truth.key.connection as u16,
+                    id: truth.key.id,
+                },
                 times: ClientTimes {
                     intended: sent,
                     sent,
@@ -94,7 +99,7 @@ fn main() {
     let begin = Instant::now();
     let from = Monotonic::from_nanos_since_boot(0);
     let mut window = Window::whole(matched, Timeline::default());
-    ClientRecords::new(records(), from).join(&mut window);
+    ClientRecords::new(records(), None, from).join(&mut window);
     println!(
         "{:?} made and joined in {:.2?}",
         window.matched.client,

@@ -1,10 +1,11 @@
 //! Joins the client's record of each request to the server's stamps.
 
 use std::iter::Peekable;
+use std::net::IpAddr;
 
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, RequestKey};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Peer, Request, SentKey};
 
-use crate::id_map::{IdMap, packed};
+use crate::id_map::IdMap;
 use crate::matched::{ClientJoin, Matched};
 use crate::spans::Spans;
 use crate::window::Window;
@@ -13,7 +14,7 @@ use crate::window::Window;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
     /// The key that it sent.
-    pub key: RequestKey,
+    pub key: SentKey,
     /// When it was due, sent and answered.
     pub times: ClientTimes,
     /// What it asked for.
@@ -26,15 +27,22 @@ pub struct ClientRecords<I: Iterator<Item = ClientRecord>> {
     measure_from: Monotonic,
     /// The latest use of each key up to the T1 of the last request, and whether a request has been joined
     /// to it.
-    uses: IdMap<(ClientRecord, bool), u64>,
+    uses: IdMap<(ClientRecord, bool)>,
+    /// The client's address.
+    address: Option<IpAddr>,
     join: ClientJoin,
 }
 
 impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
     /// `records` are all that the client sent, in order of their actual send; both sides read
-    /// the same clock.
-    pub fn new(records: impl IntoIterator<IntoIter = I>, measure_from: Monotonic) -> Self {
+    /// the same clock. Requests from other addresses than the client's, where that is known, are not its own.
+    pub fn new(
+        records: impl IntoIterator<IntoIter = I>,
+        address: Option<IpAddr>,
+        measure_from: Monotonic,
+    ) -> Self {
         Self {
+            address: address.map(|address| address.to_canonical()),
             records: records.into_iter().peekable(),
             measure_from,
             uses: IdMap::default(),
@@ -54,9 +62,13 @@ impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
             while let Some(record) = self.records.next_if(|record| record.times.sent <= t1) {
                 self.note(&record);
-                self.uses.insert(packed(record.key), (record, false));
+                self.uses.insert(number_of(record.key), (record, false));
             }
-            match self.uses.get_mut(&packed(matched.keys[place])) {
+            let key = matched.keys[place];
+            let peer = matched.clients.of(key.connection);
+            let own = peer.is_some_and(|peer| self.may_be(peer));
+            let sent = matched.sent_as(key).filter(|_| own);
+            match sent.and_then(|sent| self.uses.get_mut(&number_of(sent))) {
                 Some((record, taken))
                     if !*taken && record.times.received.is_none_or(|at| t6 <= at) =>
                 {
@@ -76,9 +88,19 @@ impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
         matched.client = Some(self.join);
     }
 
+    /// Whether the client may be this end of a connection.
+    fn may_be(&self, peer: Peer) -> bool {
+        let both = peer.address().zip(self.address);
+        both.is_none_or(|(address, own)| address == own)
+    }
+
     fn note(&mut self, record: &ClientRecord) {
         self.join.responses += u64::from(is_answered(&record.times, self.measure_from));
     }
+}
+
+fn number_of(key: SentKey) -> u32 {
+    u32::from(key.port) << 16 | u32::from(key.id)
 }
 
 /// It was due in the measurement, and the client received its response.

@@ -74,7 +74,7 @@ pub(crate) fn grow_to<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
 
 /// A key packed into one number.
 pub(crate) const fn packed(key: RequestKey) -> u64 {
-    (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64
+    (key.connection as u64) << 16 | key.id as u64
 }
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).

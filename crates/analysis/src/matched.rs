@@ -1,8 +1,9 @@
 //! The matcher's result: requests with their stamps, and everything that could not be matched.
 
 use taillab_model::summary::Matching;
-use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
+use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, SentKey, Stamps, Tid};
 
+use crate::clients::Clients;
 use crate::requests::{Requests, reordered};
 use crate::slices::Slices;
 use crate::spans::Span;
@@ -22,7 +23,7 @@ pub struct ClientJoin {
 /// A request whose response was not seen, or not for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// The client's address and port, and the request's id.
+    /// Its connection, and the request's id.
     pub key: RequestKey,
     /// When it came in.
     pub t1: Monotonic,
@@ -69,6 +70,8 @@ pub struct Matched {
     pub requests: Requests,
     /// The key of each of [`Matched::requests`].
     pub keys: Vec<RequestKey>,
+    /// Who is at the other end of the connections of these requests.
+    pub clients: Clients,
     /// The thread that served each of [`Matched::requests`]: the one that wrote its response
     /// or, where its write was not seen, the one that read it; 0 where neither is known.
     pub workers: Vec<Tid>,
@@ -95,7 +98,7 @@ pub struct Matched {
     pub other_processes: u64,
     /// Responses that were sent again after all of them had left.
     pub sent_again: Vec<SentAgain>,
-    /// The client's port of each connection that was set aside, since the server sends there without being
+    /// The client's port (0 if it is not known) of each connection that was set aside, since the server sends there without being
     /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
     /// happened there from then on is not in the other lists.
     pub unasked: Vec<u16>,
@@ -155,6 +158,12 @@ impl Matched {
         self.slices.sampling(self.requests.t1(place))
     }
 
+    /// What its client knows a request with this key as, if the recording says who that is.
+    pub fn sent_as(&self, key: RequestKey) -> Option<SentKey> {
+        let port = self.clients.of(key.connection)?.port();
+        Some(SentKey { port, id: key.id })
+    }
+
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost events are not
     /// known here and are left empty.
     pub fn counts(&self, measure_from: Monotonic) -> Matching {
@@ -197,6 +206,7 @@ impl Matched {
     pub(crate) fn push_from(&mut self, others: &Self, place: usize) {
         self.requests.push(others.requests.get(place));
         self.keys.push(others.keys[place]);
+        (self.clients).copy(others.keys[place].connection, &others.clients);
         self.workers.push(others.workers[place]);
     }
 
@@ -204,7 +214,13 @@ impl Matched {
     pub(crate) fn split_off(&mut self, from: Monotonic) -> Self {
         let place = self.requests.first_from(from);
         let unmatched = self.unmatched.partition_point(|request| request.t1 < from);
+        let mut clients = Clients::default();
+        let keys = self.keys[place..].iter();
+        for key in keys.chain(self.unmatched[unmatched..].iter().map(|one| &one.key)) {
+            clients.copy(key.connection, &self.clients);
+        }
         Self {
+            clients,
             requests: self.requests.split_off(place),
             keys: self.keys.split_off(place),
             workers: self.workers.split_off(place),

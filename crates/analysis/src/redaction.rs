@@ -29,7 +29,7 @@ const LONGEST_REPEAT: u32 = 1 << 24;
 #[derive(Debug)]
 pub struct Redaction {
     framing: Framing,
-    /// By the client's address and port, and whether it is the server's side.
+    /// By the number of the connection, and whether it is the server's side.
     streams: HashMap<(u32, bool), Stream>,
     /// The packet that each CPU is recording.
     packets: Vec<Option<Packet>>,
@@ -120,14 +120,18 @@ impl Redaction {
             let (so_far, rest) = events.split_at_mut(place);
             let at = rest[0].since_base();
             match rest[0].kind() {
+                EventKind::Announced { connection, .. } => {
+                    // the number is another connection's now
+                    self.streams.remove(&(connection, false));
+                }
                 EventKind::SegmentIn { key, bytes: 0, .. } => {
                     // a new connection from the same port; the server's side may have been drained before
-                    self.streams.remove(&(key.client(), false));
+                    self.streams.remove(&(key.connection, false));
                 }
                 EventKind::SegmentIn { key, .. } | EventKind::SegmentOut { key, .. } => {
                     self.end_packet(cpu, so_far);
                     self.packets[cpu] = Some(Packet {
-                        client: key.client(),
+                        client: key.connection,
                         at,
                         reading: None,
                     });

@@ -138,7 +138,7 @@ impl Roots {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Monotonic, RecordingContext, RequestKey, Stamps};
+    use taillab_model::{Monotonic, RecordingContext, Stamps};
 
     use super::*;
     use crate::ledger::Who;
@@ -148,7 +148,7 @@ mod tests {
         Entry {
             place,
             stamps: Stamps::new(at, [None; 4], at),
-            key: RequestKey::default(),
+            port: 0,
             worker: 9,
             asked: true,
             slice: None,

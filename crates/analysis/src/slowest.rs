@@ -49,7 +49,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
     }
     SlowRequest {
         t1: stamps.t1,
-        port: entry.key.port,
+        port: entry.port,
         sojourn_ns: Nanos::new(entry.sojourn_ns),
         ideal_ns: Some(Nanos::new(entry.ideal_ns)),
         stamps_ns,

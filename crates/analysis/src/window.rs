@@ -210,11 +210,7 @@ mod tests {
         let mut found = Vec::new();
         for number in 0..40_000_u16 {
             let at = Monotonic::from_nanos_since_boot(1_000_000 + u64::from(number) * 100_000);
-            let key = RequestKey {
-                address: 0,
-                port: 1,
-                id: number,
-            };
+            let key = RequestKey::hashed(0, 1, number);
             let packet = PacketId(number.into());
             let came = EventKind::PacketIn { packet, key };
             let left = EventKind::PacketOut { tid: 9, key };

@@ -26,11 +26,7 @@ fn switch(prev: Tid, next: Tid) -> EventKind {
 /// One request of 100 bytes on a connection, and its response by this thread, which begins at `from_ns`. The
 /// connection is the n-th; the client has sent `sent` bytes before, or nothing, if it begins.
 fn exchange(n: u32, tid: Tid, from_ns: u64, sent: Option<u16>) -> Vec<Event> {
-    let key = |id| RequestKey {
-        address: (n >> 16) as u8,
-        port: n as u16,
-        id,
-    };
+    let key = |id| RequestKey::hashed((n >> 16) as u8, n as u16, id);
     let begins = EventKind::SegmentIn {
         key: key(0),
         bytes: 0,

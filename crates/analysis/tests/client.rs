@@ -2,13 +2,13 @@
 
 use crate::common;
 
-use common::script::{at, events, key};
+use common::script::{at, events};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     ClientJoin, ClientRecord, ClientRecords, DatagramIds, MatchOptions, Matched, Window,
     match_events,
 };
-use taillab_model::{ClientTimes, Monotonic, Operation};
+use taillab_model::{ClientTimes, Monotonic, Operation, SentKey};
 
 fn ids() -> MatchOptions {
     MatchOptions {
@@ -20,7 +20,7 @@ fn ids() -> MatchOptions {
 /// A record sent at `sent`, due one before, answered at `received` (0: never).
 fn record(id: u16, sent: u64, received: u64) -> ClientRecord {
     ClientRecord {
-        key: key(id),
+        key: SentKey { port: 40_000, id },
         times: ClientTimes {
             intended: at(sent - 1),
             sent: at(sent),
@@ -34,7 +34,7 @@ fn record(id: u16, sent: u64, received: u64) -> ClientRecord {
 fn joined(script: &str, records: &[ClientRecord], from: Monotonic) -> (Matched, ClientJoin) {
     let matched = match_events(events(script), &ids());
     let mut window = Window::whole(matched, Timeline::default());
-    ClientRecords::new(records.iter().copied(), from).join(&mut window);
+    ClientRecords::new(records.iter().copied(), None, from).join(&mut window);
     let join = window.matched.client.unwrap();
     (window.matched, join)
 }

@@ -5,6 +5,7 @@
 mod bounds;
 mod busy_periods;
 mod client;
+mod clients;
 mod common;
 mod coverage;
 mod cut;

@@ -37,11 +37,7 @@ fn events(polls: bool) -> Vec<Event> {
     add(500_000, switch(0, WORKER));
     for i in 0..REQUESTS {
         let came = 1_000_000 + i * GAP_NS;
-        let key = RequestKey {
-            address: 0,
-            port: 40_000 + (i % 8) as u16,
-            id: (i / 8) as u16,
-        };
+        let key = RequestKey::hashed(0, 40_000 + (i % 8) as u16, (i / 8) as u16);
         let packet = PacketId(i as u32);
         add(came, EventKind::PacketIn { packet, key });
         add(came + 500, EventKind::Enqueued { packet });

@@ -40,6 +40,7 @@ fn options() -> MatchOptions {
         datagram_ids: Some(DatagramIds::Ids),
         framing: Framing::OneInTurn,
         stamps: taillab_model::MiddleStamps::All,
+        hashed_clients: true,
     }
 }
 

@@ -22,11 +22,7 @@ const TIMEOUT: u64 = 200_000_000;
 
 /// Position `id` on the first or the second connection.
 fn key(connection: u16, id: u16) -> RequestKey {
-    RequestKey {
-        address: 1,
-        port: 40_000 + connection,
-        id,
-    }
+    RequestKey::hashed(1, 40_000 + connection, id)
 }
 
 /// A connection whose requests come 1 ms apart. Request `lost` is dropped behind the driver and
@@ -324,14 +320,15 @@ fn what_another_process_reads_is_none_of_the_servers_requests() {
         let matched = matched(&events, framing);
         let found = (matched.requests.len(), matched.other_processes);
         assert_eq!(found, (6, 6), "{framing}");
-        assert!(matched.keys.iter().all(|key| key.port == 7));
+        assert!(
+            matched
+                .keys
+                .iter()
+                .all(|key| key.connection == key_of(7).connection)
+        );
     }
 }
 
 fn key_of(port: u16) -> RequestKey {
-    RequestKey {
-        address: 0,
-        port,
-        id: 0,
-    }
+    RequestKey::hashed(0, port, 0)
 }

@@ -376,16 +376,12 @@ fn the_same_id_of_another_port_is_another_request() {
          155 0 out 9 k7",
     );
     if let taillab_model::EventKind::PacketIn { key, .. } = &mut stream[1].kind {
-        key.port += 1;
+        key.connection += 1;
     }
     let m = match_events(stream, &MatchOptions::default());
     assert_eq!(m.keys, [key(7)]);
     assert_eq!(m.requests.get(0).server.t1, at(100));
-    let other = RequestKey {
-        address: 0,
-        port: 40_001,
-        id: 7,
-    };
+    let other = RequestKey::hashed(0, 40_001, 7);
     assert_eq!(m.unmatched[0].key, other);
 }
 

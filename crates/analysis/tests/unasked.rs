@@ -10,6 +10,7 @@ use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording}
 fn matched(events: &[Event], framing: Framing) -> Matched {
     let options = MatchOptions {
         framing,
+        hashed_clients: true,
         ..MatchOptions::for_streams(Nanos::from_secs(1), false)
     };
     match_events(events.iter().copied(), &options)
@@ -77,11 +78,16 @@ fn what_no_socket_of_the_server_receives_is_no_request_to_it() {
     events.sort_by_key(|event| event.at);
     let found = matched(&events, Framing::OneInTurn);
     assert_eq!((responses(&found), found.elsewhere), (20, 30));
-    let ports: Vec<u16> = found.unmatched.iter().map(|one| one.key.port).collect();
+    let ports: Vec<u16> = found
+        .unmatched
+        .iter()
+        .map(|one| one.key.connection as u16)
+        .collect();
     assert_eq!(ports, [40_002]);
     // where the sockets' part is not recorded, a response shows whose they are
     let options = MatchOptions {
         stamps: MiddleStamps::Ends,
+        hashed_clients: true,
         ..MatchOptions::for_streams(Nanos::from_secs(1), false)
     };
     let at_ends = events.into_iter().filter(|event| {

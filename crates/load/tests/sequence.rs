@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use streams::{Server, client, request, serve};
 use support::run;
 use taillab_load::NoHooks;
-use taillab_model::{Nanos, RequestKey};
+use taillab_model::{Nanos, SentKey};
 
 /// Whether this process may ask for sequence numbers: CAP_NET_ADMIN, bit 12 (capabilities(7)).
 fn is_privileged() -> bool {
@@ -77,15 +77,7 @@ fn keys_are_what_the_servers_kernel_counts() {
         while let Some(request) = request(&mut stream) {
             let tag = u32::from_be_bytes([request[0], request[1], request[2], request[3]]);
             let id = received_up_to(&stream) as u16;
-            tell.send((
-                tag,
-                RequestKey {
-                    address: 0,
-                    port,
-                    id,
-                },
-            ))
-            .unwrap();
+            tell.send((tag, SentKey { port, id })).unwrap();
             stream.write_all(&request).unwrap();
         }
     });

@@ -1,8 +1,8 @@
 //! One kernel event as the probe records it and the matcher reads it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::{Monotonic, Nanos};
+use crate::{AddressPart, Monotonic, Nanos};
 
 /// A kernel thread id, unique on the host (the kernel's `pid`).
 pub type Tid = u32;
@@ -10,6 +10,14 @@ pub type Tid = u32;
 /// What happened, with the data that the matcher needs to join it to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
+    /// From now on, a number of a connection is that of this client. Once its parts have come, it is known; the event
+    /// of another CPU can come up to a microsecond before them.
+    Announced {
+        /// The number, as [`RequestKey::connection`].
+        connection: u32,
+        /// The address and port of its client, or a part of them.
+        part: AddressPart,
+    },
     /// T1: the driver handed a request's packet to the stack.
     PacketIn {
         /// Identity of the packet buffer, valid until it is recycled.
@@ -242,7 +250,8 @@ impl EventKind {
     pub const fn is_always_recorded(&self) -> bool {
         matches!(
             self,
-            Self::PacketIn { .. }
+            Self::Announced { .. }
+                | Self::PacketIn { .. }
                 | Self::PacketOut { .. }
                 | Self::SegmentIn { .. }
                 | Self::SegmentOut { .. }
@@ -317,26 +326,89 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PacketId(pub u32);
 
-/// Whose request a packet carries: the client's port, and which of its requests.
-///
-/// Two connections with the same port and the same [`address_hash`] look like one; with
-/// 1,000 of many clients that happens to about 3 in 100 recordings.
+/// Whose request a packet carries: on which connection, and which of its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestKey {
-    /// Which client: the [`address_hash`] of its address.
-    pub address: u8,
-    /// The client's port.
-    pub port: u16,
+    /// The number of its connection or, over UDP, of its client: 24 bits. [`EventKind::Announced`] says whose it is.
+    ///
+    /// The lowest [`PLACE_BITS`] are a place in the probe's table, the bits above count how often that place was
+    /// given away: a number comes again when its place has been given away 64 times. A client that uses one port for
+    /// connections to two addresses of the server at once has one number. In a recording of version 1 it is
+    /// the client's [`address_hash`] and its port, see [`RequestKey::hashed`].
+    pub connection: u32,
     /// Over UDP the protocol's request id (the first two bytes of the payload, as in
     /// memcached's frame header). Over TCP the low 16 bits of the sequence number just
     /// after the request's last byte. Both wrap at 65,536.
     pub id: u16,
 }
 
+/// Bits of a connection's number that are its place in the probe's table.
+pub const PLACE_BITS: u32 = 18;
+
 impl RequestKey {
-    /// Whose connection it is on, as one number: address << 16 | port.
-    pub const fn client(self) -> u32 {
-        (self.address as u32) << 16 | self.port as u32
+    /// A key of a recording of version 1, which has no numbers of connections: address << 16 | port takes their place.
+    pub const fn hashed(address: u8, port: u16, id: u16) -> Self {
+        Self {
+            connection: (address as u32) << 16 | port as u32,
+            id,
+        }
+    }
+}
+
+/// What a client knows of a request that it sent: its own port, and which of its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SentKey {
+    /// The client's port.
+    pub port: u16,
+    /// As [`RequestKey::id`].
+    pub id: u16,
+}
+
+/// Who is at the other end of a connection, as far as a recording says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Peer {
+    /// Its address and port. One of IPv4 that was mapped into IPv6 is of IPv4.
+    At(SocketAddr),
+    /// As a recording of version 1 has it.
+    Hashed {
+        /// The [`address_hash`] of its address.
+        address: u8,
+        /// Its port.
+        port: u16,
+    },
+}
+
+impl Peer {
+    /// What the number of a connection says in a recording of version 1: see [`RequestKey::hashed`].
+    pub const fn of_hashed(connection: u32) -> Self {
+        Self::Hashed {
+            address: (connection >> 16) as u8,
+            port: connection as u16,
+        }
+    }
+
+    /// Its port.
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::At(address) => address.port(),
+            Self::Hashed { port, .. } => port,
+        }
+    }
+
+    /// Its address; `None` in a recording of version 1.
+    pub const fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::At(address) => Some(address.ip()),
+            Self::Hashed { .. } => None,
+        }
+    }
+
+    /// The [`address_hash`] of its address.
+    pub fn hash(self) -> u8 {
+        match self {
+            Self::At(address) => address_hash(address.ip()),
+            Self::Hashed { address, .. } => address,
+        }
     }
 }
 
@@ -344,8 +416,8 @@ impl RequestKey {
 ///
 /// An IPv4 address mapped into IPv6 counts as that IPv4 address, any other IPv6 address as the
 /// exclusive or of its four words, in network order. The hash is the highest byte of this word times
-/// 2³² ÷ φ (Knuth, The Art of Computer Programming, volume 3, 6.4). The eBPF programs compute the
-/// same.
+/// 2³² ÷ φ (Knuth, The Art of Computer Programming, volume 3, 6.4). Recordings of version 1 have it in place of the
+/// address.
 pub fn address_hash(address: IpAddr) -> u8 {
     let word = match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_bits(),

@@ -272,7 +272,7 @@ pub struct Activity {
 pub struct SlowRequest {
     /// T1, nanoseconds since boot.
     pub t1: Monotonic,
-    /// The client's port.
+    /// The client's port; 0 where it is not known.
     pub port: u16,
     /// T6 − T1.
     pub sojourn_ns: Nanos,

@@ -15,6 +15,7 @@ macro_rules! display_as_in_json {
     };
 }
 
+mod address;
 mod application;
 mod bursts;
 mod cause;
@@ -48,11 +49,15 @@ mod transport;
 pub mod tune;
 pub mod wire;
 
+pub use address::{AddressPart, Announcements};
 pub use distribution::{
     CONFIDENCE, Distribution, Lacking, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit,
     quantile_need, quantile_rank, quantile_ranks,
 };
-pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
+pub use event::{
+    Asleep, Event, EventKind, Interrupt, PLACE_BITS, PacketId, Peer, RequestKey, SentKey, Tid,
+    address_hash,
+};
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use middle_stamps::{MiddleStamps, ParseMiddleStampsError};
 pub use objective::{Objective, ParseObjectiveError};

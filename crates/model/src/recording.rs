@@ -29,6 +29,7 @@ mod packed;
 mod queue;
 mod reader;
 mod sink;
+mod version;
 mod writer;
 
 pub use context::{InterruptName, RecordingContext, ThreadName, UpstreamServer};
@@ -37,10 +38,11 @@ pub use damage::{Damage, Gap, RecordingError};
 pub use packed::{PackedEvent, RecordedEvent};
 pub use reader::{Recorded, RecordingReader};
 pub use sink::{EventOrder, EventSink};
+use version::Version;
 pub use writer::RecordingWriter;
 
-/// The version of the file format; a file of another version is refused.
-const VERSION: u32 = 1;
+/// The version of the file format that is written; earlier ones are read as well, others are refused.
+const VERSION: u32 = 2;
 
 /// A run of events in memory that the recorder allocated; freed with its last reference.
 pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;

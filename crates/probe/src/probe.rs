@@ -256,6 +256,7 @@ impl Probe {
     pub fn discard(&mut self) -> Result<(), ProbeError> {
         self.drain_all();
         self.store.clear();
+        self.rings.renumber();
         self.lost_before = self.lost_since_load()?;
         Ok(())
     }
@@ -291,6 +292,7 @@ impl Probe {
         let lost = self.lost()?;
         self.lost_before = self.lost_since_load()?;
         let store = std::mem::replace(&mut self.store, Store::new(self.rings.cpus()));
+        self.rings.renumber();
         Ok(Recording {
             lost,
             streams: store.into_streams(),

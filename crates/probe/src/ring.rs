@@ -6,6 +6,7 @@
 //! each line with events once, when a whole batch is ready.
 
 use std::ffi::c_void;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -29,7 +30,9 @@ struct Positions {
     /// Used by the programs.
     scratch: [AtomicU64; 13],
     tail: AtomicU64,
-    unused2: [u64; 15],
+    /// Of the programs' hashes of clients.
+    seed: AtomicU64,
+    unused2: [u64; 14],
 }
 
 /// `struct slot` in common.bpf.h.
@@ -56,11 +59,22 @@ impl Rings {
     ) -> io::Result<Self> {
         debug_assert!(slots_per_cpu.is_power_of_two());
         let readable = ProtFlags::READ;
-        Ok(Self {
+        let rings = Self {
             positions: Mapping::new(positions, cpus, readable | ProtFlags::WRITE)?,
             slots: Mapping::new(slots, cpus * slots_per_cpu as usize, readable)?,
             slots_per_cpu: slots_per_cpu.into(),
-        })
+        };
+        rings.renumber();
+        Ok(rings)
+    }
+
+    /// Makes the programs forget the numbers of all connections, so that each is announced again.
+    pub(crate) fn renumber(&self) {
+        // from its random keys
+        let seed = RandomState::new().hash_one(0);
+        for ring in self.positions.items() {
+            ring.seed.store(seed, Ordering::Relaxed);
+        }
     }
 
     /// The number of possible CPUs.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::types::Int8Type;
 use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, RecordBatchReader,
-    UInt32Array,
+    StringArray, UInt32Array,
 };
 use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -42,6 +42,7 @@ enum Values<R> {
     Length(fn(&R) -> Option<i64>),
     /// One of a few words.
     Word(fn(&R) -> Option<&'static str>),
+    Text(fn(&R) -> Option<String>),
     Number(fn(&R) -> Option<u32>),
     Flag(fn(&R) -> Option<bool>),
 }
@@ -73,6 +74,8 @@ impl<R> Column<R> {
         length: Length(i64),
         /// A word.
         word: Word(&'static str),
+        /// A text.
+        text: Text(String),
         /// A number.
         number: Number(u32),
         /// A flag, which every row has.
@@ -106,6 +109,7 @@ impl<R> Column<R> {
             Values::Word(_) => {
                 Field::new_dictionary(name, DataType::Int8, DataType::Utf8, nullable)
             }
+            Values::Text(_) => Field::new(name, DataType::Utf8, nullable),
             Values::Number(_) => Field::new(name, DataType::UInt32, nullable),
             Values::Flag(_) => Field::new(name, DataType::Boolean, nullable),
         };
@@ -122,6 +126,7 @@ impl<R> Column<R> {
             Values::Word(of) => {
                 Arc::new(DictionaryArray::<Int8Type>::from_iter(rows.iter().map(of)))
             }
+            Values::Text(of) => Arc::new(StringArray::from_iter(rows.iter().map(of))),
             Values::Number(of) => Arc::new(UInt32Array::from_iter(rows.iter().map(of))),
             Values::Flag(of) => Arc::new(BooleanArray::from_iter(rows.iter().map(of))),
         }

@@ -8,7 +8,7 @@ use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use taillab_model::explanation::Cause;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey, Stamps};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Peer, Stamps, address_hash};
 use taillab_report::ReportError;
 use taillab_report::requests::{RequestRow, write_parquet};
 
@@ -30,11 +30,8 @@ fn three_rows() -> Vec<RequestRow> {
                 t5: Some(at(200)),
                 t6: at(250),
             }),
-            key: Some(RequestKey {
-                address: 200,
-                port: 40_000,
-                id: 65_535,
-            }),
+            peer: Some(Peer::At("10.1.2.3:40000".parse().unwrap())),
+            id: Some(65_535),
             ideal: Some(Nanos::new(170)),
             worker: Some(4711),
             main_cause: None,
@@ -55,7 +52,8 @@ fn three_rows() -> Vec<RequestRow> {
                 t5: None,
                 t6: at(450),
             }),
-            key: None,
+            peer: None,
+            id: None,
             ideal: Some(Nanos::new(120)),
             worker: None,
             main_cause: Some(Cause::BlockedLock),
@@ -65,7 +63,8 @@ fn three_rows() -> Vec<RequestRow> {
         },
         RequestRow {
             server: None,
-            key: None,
+            peer: None,
+            id: None,
             ideal: None,
             worker: None,
             main_cause: None,
@@ -147,10 +146,11 @@ fn what_was_written_is_read_back() {
         let column = batch.column_by_name(name).unwrap();
         column.as_primitive::<UInt32Type>().iter().collect()
     };
+    let hash = address_hash("10.1.2.3".parse().unwrap()).into();
     for (name, first) in [
         ("worker", 4711),
         ("client_port", 40_000),
-        ("client_hash", 200),
+        ("client_hash", hash),
         ("request_id", 65_535),
     ] {
         assert_eq!(numbers(name), [Some(first), None, None], "{name}");
@@ -160,7 +160,10 @@ fn what_was_written_is_read_back() {
         warm_up.iter().collect::<Vec<_>>(),
         [true, false, false].map(Some)
     );
-    assert_eq!(batch.num_columns(), 24);
+    let addresses = batch.column_by_name("client_address").unwrap();
+    let addresses = addresses.as_string::<i32>().iter().collect::<Vec<_>>();
+    assert_eq!(addresses, [Some("10.1.2.3"), None, None]);
+    assert_eq!(batch.num_columns(), 25);
 }
 
 #[test]

@@ -28,6 +28,8 @@ _MOST_ROWS = 1_000_000
 _OF_CLIENTS = ("client", "thread", "connection", "client_port", "request_id", "intended", "sent", "received", "response_time_ns", "warm_up")
 _OF_SERVER = ("t1", "t2", "t3", "t4", "t5", "t6", "sojourn_ns", "ideal_ns", "excess_ns", "worker", "main_cause")
 _KEY_OF_SERVER = ("client_port", "client_hash", "request_id")
+# instead of its hash, where the recording has it
+_ADDRESS = "client_address"
 # so many requests do not all lie within the times of their neighbours by chance
 _ENOUGH = 20
 # of the interval of a median: stretches of time, and Student's t for 19 degrees of freedom (95 %)
@@ -51,8 +53,8 @@ class Seen:
     """Requests as the server's host knows them, on the same clock, in order of T1."""
 
     port: Sequence[int]
-    hash: Sequence[int]
-    """Of the client's address."""
+    hash: Sequence[int | str]
+    """Of the client's address, or the address itself."""
     id: Sequence[int]
     t1: Sequence[int]
     t6: Sequence[int]
@@ -118,7 +120,7 @@ class _Joiner:
         self._asked = asked
         self._seen = seen
         self._error_ns = error_ns
-        self._hashes: dict[int, set[int]] = {}
+        self._hashes: dict[int, set[int | str]] = {}
         """Client → what the server sees of its addresses."""
 
     def join(self, port: _Port, served: list[int]) -> None:
@@ -188,7 +190,7 @@ def join(requests: Path, server: Path, clock: HostClock, error_ns: int, out: Pat
     try:
         for part in range(parts):
             asked = _part(requests, _OF_CLIENTS, part, parts)
-            seen = on_our_clock(_part(server, (*_OF_SERVER, *_KEY_OF_SERVER), part, parts), clock).sort_by("t1")
+            seen = on_our_clock(_part(server, (*_OF_SERVER, *_KEY_OF_SERVER, _ADDRESS), part, parts), clock).sort_by("t1")
             found = pairs(_asked(asked), _seen(seen), error_ns)
             answered += len(asked) - asked["received"].null_count
             ambiguous += found.ambiguous
@@ -196,7 +198,7 @@ def join(requests: Path, server: Path, clock: HostClock, error_ns: int, out: Pat
             table = asked.take(pyarrow.array(found.asked, pyarrow.int64()))
             stamps = seen.take(pyarrow.array(found.seen, pyarrow.int64()))
             for name in stamps.column_names:
-                if name not in _KEY_OF_SERVER:
+                if name not in (*_KEY_OF_SERVER, _ADDRESS):
                     table = table.append_column(stamps.schema.field(name), stamps[name])
             table = table.append_column(*_outside(table)).sort_by("sent")
             writer = writer or parquet.ParquetWriter(out, table.schema, compression="snappy")
@@ -227,7 +229,10 @@ def _asked(table: pyarrow.Table) -> Asked:
 
 
 def _seen(table: pyarrow.Table) -> Seen:
-    return Seen(*(table[name].to_pylist() for name in (*_KEY_OF_SERVER, "t1", "t6")))
+    port, hashes, number, t1, t6 = (table[name].to_pylist() for name in (*_KEY_OF_SERVER, "t1", "t6"))
+    if _ADDRESS in table.column_names:
+        hashes = [address or known for address, known in zip(table[_ADDRESS].to_pylist(), hashes, strict=True)]
+    return Seen(port, hashes, number, t1, t6)
 
 
 def _outside(table: pyarrow.Table) -> tuple[Any, Any]:

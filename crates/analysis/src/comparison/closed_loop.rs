@@ -283,11 +283,7 @@ mod tests {
         requests.sort_unstable();
         let request =
             |&(t1, t6, _): &(u64, u64, u16)| Request::from(Stamps::new(at(t1), [None; 4], at(t6)));
-        let key = |&(_, _, port): &(u64, u64, u16)| RequestKey {
-            address: 9,
-            port,
-            id: 0,
-        };
+        let key = |&(_, _, port): &(u64, u64, u16)| RequestKey::hashed(9, port, 0);
         Matched {
             requests: requests.iter().map(request).collect(),
             keys: requests.iter().map(key).collect(),
@@ -443,7 +439,7 @@ mod tests {
             let mut carried = [0_u16; 8];
             let ns = |at: Monotonic| at.nanos_since_boot() - 1_000_000_000;
             let requests = (0..clients.requests.len()).map(|place| {
-                let client = usize::from(clients.keys[place].port);
+                let client = usize::from(clients.keys[place].connection as u16);
                 let port = client as u16 + 8 * (carried[client] / 100);
                 carried[client] += 1;
                 let request = &clients.requests;
@@ -478,7 +474,7 @@ mod tests {
         for place in 0..clients.requests.len() {
             let ns = |at: Monotonic| at.nanos_since_boot() - 1_000_000_000;
             let (t1, t6) = (clients.requests.t1(place), clients.requests.t6(place));
-            requests.push((ns(t1), ns(t6), clients.keys[place].port));
+            requests.push((ns(t1), ns(t6), clients.keys[place].connection as u16));
             if place % 1_000 == 999 {
                 requests.push((ns(t1) + 7, ns(t1) + 90, 99));
             }

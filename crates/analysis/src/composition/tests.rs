@@ -1,6 +1,6 @@
 //! Shares, their intervals, and what a recording in slices is scaled up to.
 
-use taillab_model::{RecordingContext, RequestKey, Stamps};
+use taillab_model::{RecordingContext, Stamps};
 
 use super::*;
 use crate::ledger::Who;
@@ -35,7 +35,7 @@ fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
     Entry {
         place: 0,
         stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(sojourn_ns)),
-        key: RequestKey::default(),
+        port: 0,
         worker: 9,
         asked: true,
         slice: None,

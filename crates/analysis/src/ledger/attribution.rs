@@ -1,6 +1,6 @@
 //! One pass over a recording in order of time, which computes the account of each request.
 
-use taillab_model::{Monotonic, Nanos, RecordingContext};
+use taillab_model::{Monotonic, Nanos, Peer, RecordingContext};
 
 use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
@@ -151,7 +151,7 @@ impl Attribution {
         let Some(place) = arrival.matched else {
             return;
         };
-        let (tid, key) = (matched.workers[place], matched.keys[place]);
+        let (tid, connection) = (matched.workers[place], matched.keys[place].connection);
         let worker = self.server.by_tid.get(tid);
         let stamps = matched.requests.stamps(place);
         let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
@@ -172,7 +172,7 @@ impl Attribution {
             let read = t3.or(t4);
             let came = read.and_then(|read| {
                 let read_ns = read.nanos_since_boot();
-                let came_ns = self.resent.last_within(key.client(), t1_ns, read_ns);
+                let came_ns = self.resent.last_within(connection, t1_ns, read_ns);
                 came_ns.map(Monotonic::from_nanos_since_boot)
             });
             let usual = came.unwrap_or(stamps.t1) + Nanos::new(self.server.baseline.stack_ns);
@@ -186,7 +186,11 @@ impl Attribution {
         let id = self.server.requests.insert(OpenRequest {
             place: self.requests_before + place,
             stamps,
-            key,
+            connection,
+            port: match wanted {
+                true => matched.clients.of(connection).map_or(0, Peer::port),
+                false => 0,
+            },
             measured,
             asked: matched.is_asked(place),
             slice: matched.sampling(place),
@@ -458,7 +462,7 @@ impl Attribution {
         let entry = Entry {
             place: request.place,
             stamps: request.stamps,
-            key: request.key,
+            port: request.port,
             worker: request.tid,
             asked: request.asked,
             slice: request.slice.map(|(number, _)| number),
@@ -510,7 +514,7 @@ fn case<'s>(
             has_others: server.workers.len() > 1,
             common: server.workers[w].queue.map(|queue| &server.common[queue]),
         }),
-        resent: resent.within(request.key.client(), request.t1_ns, request.left_ns()),
+        resent: resent.within(request.connection, request.t1_ns, request.left_ns()),
         ideal_ns: request.waits.ideal_ns + alone_ns,
         service_ns: server.baseline.service_ns,
         receive_ns: server.baseline.receive_ns,

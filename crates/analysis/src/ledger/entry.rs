@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::Cause;
-use taillab_model::{Monotonic, Nanos, RequestKey, Stamps, Tid};
+use taillab_model::{Monotonic, Nanos, Stamps, Tid};
 
 use super::disturbances::EventLengths;
 use super::label::{Label, Labels};
@@ -32,8 +32,8 @@ pub struct Entry<'a> {
     pub place: usize,
     /// Its stamps.
     pub stamps: Stamps,
-    /// Which client sent it.
-    pub key: RequestKey,
+    /// The client's port; 0 if it is not known, or no pieces of the request are.
+    pub port: u16,
     /// The thread that served it; 0 if that is not known.
     pub worker: Tid,
     /// Whether T2 to T5 were meant to be recorded. If not, the account says little.

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
+use taillab_model::{Monotonic, Stamps, Tid};
 
 use super::common::CommonWait;
 use super::events::RequestId;
@@ -22,7 +22,9 @@ pub(super) struct OpenRequest {
     /// Its place among the matched requests of the recording.
     pub(super) place: usize,
     pub(super) stamps: Stamps,
-    pub(super) key: RequestKey,
+    pub(super) connection: u32,
+    /// The client's port, if it is known and the pieces are wanted; else 0.
+    pub(super) port: u16,
     /// It belongs to the measurement.
     pub(super) measured: bool,
     /// Whether T2 to T5 were meant to be recorded.

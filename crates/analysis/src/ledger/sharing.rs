@@ -32,7 +32,7 @@ impl SharedQueues {
             if worker == 0 {
                 continue;
             }
-            let Some(before) = last.insert(key.client(), worker) else {
+            let Some(before) = last.insert(key.connection, worker) else {
                 continue;
             };
             *again.entry(worker).or_default() += 1;
@@ -108,11 +108,9 @@ mod tests {
         let mut matched = Matched::default();
         for round in 0..rounds {
             for (client, workers) in clients.iter().enumerate() {
-                matched.keys.push(RequestKey {
-                    address: 0,
-                    port: client as u16,
-                    id: round as u16,
-                });
+                matched
+                    .keys
+                    .push(RequestKey::hashed(0, client as u16, round as u16));
                 matched.workers.push(workers[round % workers.len()]);
             }
         }

@@ -353,7 +353,7 @@ impl Datagrams {
     /// Whether responses with these keys may answer the same request.
     fn same(&self, one: RequestKey, other: RequestKey) -> bool {
         match self.by_order() {
-            true => one.client() == other.client(),
+            true => one.connection == other.connection,
             false => one == other,
         }
     }
@@ -399,7 +399,7 @@ impl Datagrams {
         let open_key = self.open_key(response.key);
         let is_clients = |slot| {
             let request = held.get(slot);
-            request.is_some_and(|request| request.key.client() == response.key.client())
+            request.is_some_and(|request| request.key.connection == response.key.connection)
         };
         let open = &self.open;
         if let Some(unqueued) = self.unqueued.get_mut(&open_key) {

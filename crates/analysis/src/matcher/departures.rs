@@ -52,11 +52,11 @@ impl Departures {
         at: Monotonic,
         idle: Monotonic,
     ) {
-        if self.by_client.len() >= MOST_CLIENTS && !self.by_client.contains_key(&key.client()) {
+        if self.by_client.len() >= MOST_CLIENTS && !self.by_client.contains_key(&key.connection) {
             self.by_client
                 .retain(|_, packets| packets.back().is_some_and(|last| last.handed_down >= idle));
         }
-        let departures = self.by_client.entry(key.client()).or_default();
+        let departures = self.by_client.entry(key.connection).or_default();
         while departures.len() >= REMEMBERED
             && departures.front().is_some_and(|one| one.handed_down < idle)
         {
@@ -81,7 +81,7 @@ impl Departures {
         at: Monotonic,
         mut leaves: impl FnMut(Slot, Monotonic),
     ) {
-        let departures = self.by_client.get_mut(&key.client());
+        let departures = self.by_client.get_mut(&key.connection);
         let Some(one) = departures
             .and_then(|departures| departures.iter_mut().rfind(|one| one.number == number))
         else {
@@ -95,7 +95,7 @@ impl Departures {
 
     /// What became of the packet of this client that was handed down at `at` and answers the request in `slot`.
     pub(super) fn of(&mut self, key: RequestKey, at: Monotonic, slot: Slot) -> Departed {
-        let Some(departures) = self.by_client.get_mut(&key.client()) else {
+        let Some(departures) = self.by_client.get_mut(&key.connection) else {
             return Departed::AtOnce;
         };
         let place = departures.partition_point(|one| one.handed_down < at);
@@ -121,11 +121,7 @@ impl Departures {
 mod tests {
     use super::*;
 
-    const KEY: RequestKey = RequestKey {
-        address: 1,
-        port: 2,
-        id: 3,
-    };
+    const KEY: RequestKey = RequestKey::hashed(1, 2, 3);
 
     fn at(ns: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(ns)

@@ -163,6 +163,11 @@ impl Matcher {
         }
         let (at, cpu) = (event.at, event.cpu);
         match event.kind {
+            EventKind::Announced { connection, part } => {
+                if shared.announced.take(connection, part) {
+                    streams.announced(shared, connection, at);
+                }
+            }
             EventKind::PacketIn { packet, key } => {
                 self.datagrams.packet_in(shared, at, packet, key);
             }

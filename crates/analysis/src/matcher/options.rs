@@ -32,6 +32,9 @@ pub struct MatchOptions {
     pub framing: Framing,
     /// When T2 to T5 were recorded.
     pub stamps: MiddleStamps,
+    /// A connection's number that was not announced tells its client's hash and port, as in version 1 of recordings
+    /// ([`taillab_model::RequestKey::hashed`]). The default, for events that are made by hand.
+    pub hashed_clients: bool,
 }
 
 impl Default for MatchOptions {
@@ -44,6 +47,7 @@ impl Default for MatchOptions {
             datagram_ids: None,
             framing: Framing::OneInTurn,
             stamps: MiddleStamps::All,
+            hashed_clients: true,
         }
     }
 }
@@ -59,6 +63,7 @@ impl MatchOptions {
         Self {
             stale_after: (timeout * 4).min(before_reuse).max(timeout),
             datagram_ids: Some(DatagramIds::Ids),
+            hashed_clients: false,
             ..Self::default()
         }
     }
@@ -77,6 +82,7 @@ impl MatchOptions {
             framing: framing.unwrap_or_default(),
             stamps: context.stamps,
             datagram_ids: context.datagram_ids.then_some(DatagramIds::Ids),
+            hashed_clients: context.hashed_clients,
             ..Self::for_streams(timeout, context.sequential)
         })
     }
@@ -89,6 +95,7 @@ impl MatchOptions {
         Self {
             stale_after: timeout * 4,
             sequential,
+            hashed_clients: false,
             ..Self::default()
         }
     }

@@ -56,8 +56,8 @@ pub(super) enum Settled {
     Silent(Option<Slot>),
     /// It was read, or the matcher lost track of it, and no response to it was seen.
     Unanswered(Slot),
-    /// The server sends unasked on a connection whose client has this port.
-    Aside(u16),
+    /// The server sends unasked on the connection with this number.
+    Aside(u32),
     /// No socket of the server received it.
     Elsewhere(Slot),
     /// The response to a turn begins to leave.

@@ -9,6 +9,7 @@ use super::options::MatchOptions;
 use super::parts::Slot;
 use super::threads::{CurrentThreads, Since, Thread};
 use crate::bound::Bound;
+use crate::clients::Announced;
 use crate::id_map::IdMap;
 use crate::matched::{BlindWindow, Matched, Unmatched};
 use crate::slices::Slices;
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     pub(super) others: IdMap<()>,
     /// Responses that may wait in a device's queue.
     pub(super) departures: Departures,
+    /// Whose the numbers of connections are.
+    pub(super) announced: Announced,
     /// T2 of a stream was seen.
     saw_queued: bool,
     first: Option<Monotonic>,
@@ -54,6 +57,7 @@ impl Shared {
         Self {
             options,
             slices: Slices::of(options.stamps),
+            announced: Announced::new(options.hashed_clients),
             found: Matched {
                 stamps: options.stamps,
                 ..Matched::default()
@@ -226,7 +230,7 @@ impl Shared {
         while let Some((slot, request)) = self.held.front() {
             if is_decided(&self.threads, slot, request) {
                 if let Some(request) = self.held.pop_front() {
-                    self.found.add(&request);
+                    self.found.add(&request, &self.announced);
                 }
             } else if self.held.len() > SET_ASIDE_BEYOND {
                 self.held.set_front_aside();
@@ -242,20 +246,20 @@ impl Shared {
         &mut self,
         stale: impl Fn(&HeldRequest) -> bool,
     ) -> Option<Monotonic> {
-        let (threads, found) = (&self.threads, &mut self.found);
+        let (threads, found, announced) = (&self.threads, &mut self.found, &self.announced);
         self.held.settle_stragglers(
             |slot, request| stale(request) || is_decided(threads, slot, request),
-            |request| found.add(request),
+            |request| found.add(request, announced),
         )
     }
 
     /// All that was found, when there are no more events.
     pub(super) fn finish(mut self) -> Matched {
         while let Some(request) = self.held.pop_front() {
-            self.found.add(&request);
+            self.found.add(&request, &self.announced);
         }
         for request in self.held.stragglers() {
-            self.found.add(&request);
+            self.found.add(&request, &self.announced);
         }
         if let Some(last) = self.last {
             self.slices.end(last);
@@ -310,7 +314,10 @@ fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &HeldRequest) -> boo
 
 impl Matched {
     /// Adds a request whose fate is decided, or that is no longer waited for.
-    fn add(&mut self, request: &HeldRequest) {
+    fn add(&mut self, request: &HeldRequest, announced: &Announced) {
+        if request.fate != Fate::Part {
+            self.clients.keep(request.key.connection, announced);
+        }
         match request.fate {
             Fate::Answered | Fate::Finished if !request.waits_in_queue => {
                 self.requests.push_stamps(request.stamps());

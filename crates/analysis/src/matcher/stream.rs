@@ -91,13 +91,13 @@ struct Departure {
     writes: u32,
 }
 
-/// One client connection, known by the client's port.
+/// One client connection.
 #[derive(Default)]
 pub(super) struct Connection {
     /// When something was last seen of it.
     pub(super) seen: Option<Monotonic>,
-    /// The client's port.
-    pub(super) port: u16,
+    /// Its number.
+    pub(super) number: u32,
     /// No socket of the server was seen to have a part in it, although it would have been: packets that only
     /// pass through here, or that nobody receives.
     pub(super) untouched: bool,

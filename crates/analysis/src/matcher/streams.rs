@@ -11,6 +11,7 @@ use super::stream::{Connection, MANY_PAUSES, TurnEvidence};
 use super::threads::{Read, Sent};
 use crate::bound::Bound;
 use crate::id_map::IdMap;
+use crate::spans::earlier;
 
 /// The most connections that are remembered. The events do not say when one ends.
 const MOST_CONNECTIONS: usize = 1 << 18;
@@ -64,7 +65,7 @@ fn joined(shared: &Shared, start: u16, since: Monotonic, answered: Option<u16>) 
 /// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
-    /// The connections, by the client's address and port.
+    /// The connections, by their numbers.
     by_client: IdMap<Connection>,
     most: Bound<MOST_CONNECTIONS>,
     forgotten: Forgotten,
@@ -137,7 +138,7 @@ impl Streams {
         bytes: u32,
         push: bool,
     ) {
-        let client = key.client();
+        let client = key.connection;
         let framing = shared.options.framing;
         self.stay_within_bounds(shared);
         if bytes == 0 {
@@ -147,7 +148,7 @@ impl Streams {
             }
             // a new connection from the same port
             let mut opened = Connection::opened(key.id, framing);
-            (opened.seen, opened.port) = (Some(at), key.port);
+            (opened.seen, opened.number) = (Some(at), client);
             opened.untouched = shared.shows_sockets();
             self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
@@ -164,7 +165,7 @@ impl Streams {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
             joined(shared, start, since, answered)
         });
-        (connection.seen, connection.port) = (Some(at), key.port);
+        (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
             shared.found.other_processes += u64::from(push);
             return;
@@ -179,9 +180,28 @@ impl Streams {
         }
     }
 
+    /// A number is that of another connection from now on, except that events of other CPUs may come before that is
+    /// said.
+    pub(super) fn announced(&mut self, shared: &mut Shared, connection: u32, at: Monotonic) {
+        let since = earlier(at, shared.options.disorder);
+        let unseen = self.unseen.get(&connection);
+        if unseen.is_some_and(|unseen| unseen.last < since) {
+            self.unseen.remove(&connection);
+        }
+        let known = self.by_client.get(&connection);
+        if known.is_none_or(|known| known.seen >= Some(since)) {
+            return;
+        }
+        if let Some(mut before) = self.by_client.remove(&connection) {
+            before.learn(&self.turns, &shared.options);
+            before.end(None, &shared.options, &mut self.settled);
+            self.pass_on(shared);
+        }
+    }
+
     /// A process that is not the server's, but shares its port, has read from a connection.
     fn belongs_to_others(&mut self, shared: &mut Shared, key: RequestKey) {
-        let Some(connection) = self.by_client.get_mut(&key.client()) else {
+        let Some(connection) = self.by_client.get_mut(&key.connection) else {
             return;
         };
         if !std::mem::replace(&mut connection.of_others, true) {
@@ -192,7 +212,7 @@ impl Streams {
 
     /// The connection that a key names, unless it is that of another process.
     fn of_server(&mut self, key: RequestKey) -> Option<&mut Connection> {
-        let connection = self.by_client.get_mut(&key.client())?;
+        let connection = self.by_client.get_mut(&key.connection)?;
         (!connection.of_others).then_some(connection)
     }
 
@@ -211,12 +231,12 @@ impl Streams {
 
     /// T4: the server has read up to a position.
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
-        let client = key.client();
+        let client = key.connection;
         if (self.by_client.get(&client)).is_some_and(|connection| connection.of_others) {
             // another process has handed it over
             self.by_client.remove(&client);
         }
-        if let Some(connection) = self.by_client.get_mut(&key.client()) {
+        if let Some(connection) = self.by_client.get_mut(&key.connection) {
             connection.seen = Some(read.at);
             connection.untouched = false;
             if connection.is_aside() {
@@ -234,7 +254,7 @@ impl Streams {
     fn segment_out(&mut self, shared: &mut Shared, key: RequestKey, segment: Leaving) {
         let Leaving { at, tid, .. } = segment;
         let thread = shared.threads.entry(tid).or_default();
-        let Some(connection) = self.by_client.get_mut(&key.client()) else {
+        let Some(connection) = self.by_client.get_mut(&key.connection) else {
             thread.packet_out(at);
             return self.left_unseen(shared, key, at);
         };
@@ -263,8 +283,8 @@ impl Streams {
             }
             Role::Begins => {
                 let sent = thread.packet_out_if(is_own, at);
-                let before = thread.answered_client.replace(key.client());
-                wrote_elsewhere = before.filter(|&before| before != key.client());
+                let before = thread.answered_client.replace(key.connection);
+                wrote_elsewhere = before.filter(|&before| before != key.connection);
                 Some(sent)
             }
             Role::Continues(before) => {
@@ -303,20 +323,21 @@ impl Streams {
         let begins = shared.has_begun_within(pause, at);
         let (read, last, pauses) = (key.id, at, 0);
         let now = Unseen { read, last, pauses };
-        match self.unseen.get_mut(&key.client()) {
+        match self.unseen.get_mut(&key.connection) {
             Some(before) if before.read == read => {
                 let paused = at.saturating_since(before.last) > pause;
                 before.last = at;
                 before.pauses = before.pauses.saturating_add(paused.into());
                 if paused && before.pauses == MANY_PAUSES {
-                    shared.found.unasked.push(key.port);
+                    let port = shared.announced.port_of(key.connection);
+                    shared.found.unasked.push(port);
                 }
                 return;
             }
             Some(_) if !begins => shared.found.without_request.push(at),
             _ => shared.found.from_before += 1,
         }
-        self.unseen.insert(key.client(), now);
+        self.unseen.insert(key.connection, now);
     }
 
     /// A thread has called a write after it had answered on this connection.
@@ -385,7 +406,7 @@ impl Streams {
         let at = packet.at;
         let start = key.id.wrapping_sub(bytes as u16);
         let framing = shared.options.framing;
-        let client = key.client();
+        let client = key.connection;
         self.stay_within_bounds(shared);
         let since = self.owed_since(client, at, shared.first());
         let connections = self.by_client.entry(client);
@@ -393,7 +414,7 @@ impl Streams {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
             joined(shared, start, since, answered)
         });
-        (connection.seen, connection.port) = (Some(at), key.port);
+        (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
             shared.found.other_processes += u64::from(push);
             return true;
@@ -426,7 +447,7 @@ impl Streams {
         segment: Leaving,
         packet: &Packet,
     ) -> bool {
-        let Some(connection) = self.by_client.get_mut(&key.client()) else {
+        let Some(connection) = self.by_client.get_mut(&key.connection) else {
             return false;
         };
         connection.seen = Some(segment.at);
@@ -465,7 +486,7 @@ impl Streams {
 
     /// Stops waiting for more of the response to this request.
     pub(super) fn expire(&mut self, shared: &mut Shared, slot: Slot, key: RequestKey) {
-        if let Some(connection) = self.by_client.get_mut(&key.client())
+        if let Some(connection) = self.by_client.get_mut(&key.connection)
             && let Some(now) = shared.last
         {
             connection.learn(&self.turns, &shared.options);
@@ -529,6 +550,7 @@ impl Streams {
             held,
             found,
             departures,
+            announced,
             ..
         } = shared;
         for settled in self.settled.drain(..) {
@@ -576,7 +598,7 @@ impl Streams {
                 }
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
-                Settled::Aside(port) => found.unasked.push(port),
+                Settled::Aside(number) => found.unasked.push(announced.port_of(number)),
                 Settled::Turn => self.turns.turns += 1,
                 Settled::InParts => self.turns.in_parts += 1,
                 Settled::ReadAtOnce { larger_first: true } => self.turns.larger_first += 1,

@@ -85,7 +85,7 @@ impl Observed {
         let mut order: Vec<(u64, u32, u8)> = chosen
             .iter()
             .map(|&(place, block)| {
-                let client = matched.keys[place as usize].client();
+                let client = matched.keys[place as usize].connection;
                 let arrival = arrival_ns(&of(place), usual, |from_ns, to_ns| {
                     resent.last_within(client, from_ns, to_ns)
                 });
@@ -102,7 +102,7 @@ impl Observed {
             let stamps = of(place);
             let t1 = ns(stamps.t1).saturating_sub(origin);
             let stack_ns = arrival_ns.saturating_sub(t1);
-            let client = matched.keys[place as usize].client();
+            let client = matched.keys[place as usize].connection;
             let lost = resent.within(client, origin + t1, origin + arrival_ns);
             let tid = matched.workers.get(place as usize).copied().unwrap_or(0);
             let next = indices.len() as u16;

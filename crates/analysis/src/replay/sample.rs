@@ -368,11 +368,7 @@ mod tests {
         for i in 0..n {
             let stamps = Stamps::new(at(i * NS), [None; 4], at(left_ns(i)));
             matched.requests.push_stamps(stamps);
-            matched.keys.push(RequestKey {
-                address: 0,
-                port: 1,
-                id: i as u16,
-            });
+            matched.keys.push(RequestKey::hashed(0, 1, i as u16));
             matched.workers.push(1);
         }
         matched

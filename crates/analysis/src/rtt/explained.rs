@@ -11,7 +11,7 @@ use taillab_model::interval::{error_of_ratio, student_975};
 use taillab_model::rtt::{
     RoundTrip, RttBand, RttDisturbance, RttEnd, RttExplanation, RttPart, RttPartMean,
 };
-use taillab_model::{ClientTimes, Event, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{ClientTimes, Event, Monotonic, Nanos, Peer, RecordingContext, Tid};
 
 use super::split::{Ends, Splitter};
 use crate::client::{ClientRecord, ClientRecords};
@@ -65,6 +65,7 @@ impl Explainer {
     ) {
         let options = MatchOptions {
             datagram_ids: Some(DatagramIds::Order),
+            hashed_clients: context.hashed_clients,
             ..MatchOptions::for_streams(context.timeout_ns.unwrap_or(Nanos::from_secs(1)), true)
         };
         let mut windows = Windows::new(options, context, usize::MAX);
@@ -84,7 +85,8 @@ impl Explainer {
         let before = self.trips.len();
         for place in 0..window.matched.requests.len() {
             let request = window.matched.requests.get(place);
-            let port = window.matched.keys[place].port;
+            let connection = window.matched.keys[place].connection;
+            let port = window.matched.clients.of(connection).map_or(0, Peer::port);
             let Some((times, received)) = request.client.and_then(|c| Some((c, c.received?)))
             else {
                 continue;
@@ -230,15 +232,13 @@ struct Usual {
 /// Joins the client's times to the requests of the window. A connection has one message under way at a
 /// time, so its port and the order in time identify a request.
 fn join(window: &mut Window, round_trips: &[RoundTrip], ends: Ends<'_>) {
-    let address = window.matched.keys.first().map_or(0, |key| key.address);
     for key in &mut window.matched.keys {
         key.id = 0;
     }
     let records = round_trips.iter().filter_map(|trip| {
         let client = ends.clients.get(usize::from(trip.connection))?;
         Some(ClientRecord {
-            key: taillab_model::RequestKey {
-                address,
+            key: taillab_model::SentKey {
                 port: client.port,
                 id: 0,
             },
@@ -250,7 +250,7 @@ fn join(window: &mut Window, round_trips: &[RoundTrip], ends: Ends<'_>) {
             operation: taillab_model::Operation::Call,
         })
     });
-    ClientRecords::new(records, Monotonic::from_nanos_since_boot(0)).join(window);
+    ClientRecords::new(records, None, Monotonic::from_nanos_since_boot(0)).join(window);
 }
 
 /// The threads of both ends.

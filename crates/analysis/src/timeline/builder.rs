@@ -138,14 +138,15 @@ impl TimelineBuilder {
             | EventKind::MajorFault { tid }
             | EventKind::StorageWaited { tid, .. }
             | EventKind::LockTaken { tid, .. } => self.waited(event, tid),
+            EventKind::Announced { connection, .. } => self.streams.forget(connection),
             EventKind::Unreadable { lasted } => self.unreadable(cpu, earlier(at, lasted), at),
             EventKind::SegmentIn { key, bytes, .. } => {
                 self.inbound.came(at, cpu, PacketName::of_segment(key));
                 if self.streams.again(key, bytes) {
-                    self.retransmissions.push((at, key.client()));
+                    self.retransmissions.push((at, key.connection));
                 }
             }
-            EventKind::Retransmitted { key } => self.retransmissions.push((at, key.client())),
+            EventKind::Retransmitted { key } => self.retransmissions.push((at, key.connection)),
             EventKind::Stolen { .. } | EventKind::Stalled { .. } | EventKind::Throttled { .. } => {
                 self.lost_time(event, first);
             }

@@ -30,7 +30,7 @@ impl PacketName {
     }
 
     pub(super) fn of_segment(key: RequestKey) -> Self {
-        Self(1 << 63 | u64::from(key.client()) << 16 | u64::from(key.id))
+        Self(1 << 63 | u64::from(key.connection) << 16 | u64::from(key.id))
     }
 }
 

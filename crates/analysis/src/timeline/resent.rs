@@ -16,14 +16,19 @@ pub(super) struct Streams {
 }
 
 impl Streams {
+    /// A number is that of another connection from now on.
+    pub(super) fn forget(&mut self, connection: u32) {
+        self.ends.remove(&connection);
+    }
+
     /// Whether an incoming segment was received before. `key` names its end, as in
     /// [`taillab_model::EventKind::SegmentIn`]; a connection begins with a segment without bytes.
     pub(super) fn again(&mut self, key: RequestKey, bytes: u32) -> bool {
-        let Some(end) = self.ends.get_mut(&key.client()) else {
+        let Some(end) = self.ends.get_mut(&key.connection) else {
             if self.ends.len() >= MOST {
                 self.ends.clear();
             }
-            self.ends.insert(key.client(), key.id);
+            self.ends.insert(key.connection, key.id);
             return false;
         };
         let in_order = key.id.wrapping_sub(bytes as u16) == *end;
@@ -43,11 +48,7 @@ mod tests {
 
     fn again(segments: &[(u16, u32)]) -> Vec<bool> {
         let mut streams = Streams::default();
-        let key = |id| RequestKey {
-            address: 1,
-            port: 2,
-            id,
-        };
+        let key = |id| RequestKey::hashed(1, 2, id);
         let segments = segments.iter();
         segments
             .map(|&(end, bytes)| streams.again(key(end), bytes))

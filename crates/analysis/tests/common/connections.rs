@@ -140,11 +140,7 @@ impl Connections {
 impl World {
     fn key(&self, n: usize) -> RequestKey {
         let client = &self.clients[n];
-        RequestKey {
-            address: 0,
-            port: client.port,
-            id: client.sequence as u16,
-        }
+        RequestKey::hashed(0, client.port, client.sequence as u16)
     }
 
     fn chance(&mut self, share: f64) -> bool {

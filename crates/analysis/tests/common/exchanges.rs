@@ -72,11 +72,7 @@ impl Connection {
             now += rng.random_range(1..2_000_u64);
             Monotonic::from_nanos_since_boot(now)
         };
-        let key = |sequence: u32| RequestKey {
-            address: 0,
-            port: self.port,
-            id: sequence as u16,
-        };
+        let key = |sequence: u32| RequestKey::hashed(0, self.port, sequence as u16);
         let (mut begun, mut written, mut read, mut read_to) = (0, 0, 0, client.sequence);
         let mut truth: Vec<Truth> = Vec::new();
         let mut answered = 0;

@@ -13,11 +13,7 @@
 use taillab_model::{Event, EventKind, Monotonic, PacketId, RequestKey};
 
 pub(crate) fn key(id: u16) -> RequestKey {
-    RequestKey {
-        address: 0,
-        port: 40_000,
-        id,
-    }
+    RequestKey::hashed(0, 40_000, id)
 }
 
 pub(crate) fn at(ns: u64) -> Monotonic {

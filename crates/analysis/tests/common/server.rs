@@ -88,11 +88,8 @@ impl Server {
             let t2 = (t1 + exp(0.05 * self.mean_service_ns)).max(last_t2 + 1);
             last_t2 = t2;
             let id = (n / usize::from(self.ports)) as u32 % self.ids;
-            let key = RequestKey {
-                address: 0,
-                port: 40_000 + (n % usize::from(self.ports)) as u16,
-                id: id as u16,
-            };
+            let key =
+                RequestKey::hashed(0, 40_000 + (n % usize::from(self.ports)) as u16, id as u16);
             let free_buffer = buffers.iter().rposition(|&(freed, _)| freed < t1);
             let packet = PacketId(match free_buffer {
                 Some(place) => buffers.swap_remove(place).1,

@@ -66,11 +66,7 @@ impl Talk {
     }
 
     const fn key(&self, sequence: u32) -> RequestKey {
-        RequestKey {
-            address: 0,
-            port: self.port,
-            id: sequence as u16,
-        }
+        RequestKey::hashed(0, self.port, sequence as u16)
     }
 
     fn emit(&mut self, cpu: u16, kind: EventKind) -> Monotonic {

@@ -116,11 +116,7 @@ impl Crew {
         let mut ids = [0_u16; CLIENTS];
         for request in &mut kernel.truth {
             let client = rng.random_range(0..CLIENTS);
-            request.key = RequestKey {
-                address: 0,
-                port: 40_000 + client as u16,
-                id: ids[client],
-            };
+            request.key = RequestKey::hashed(0, 40_000 + client as u16, ids[client]);
             ids[client] = ids[client].wrapping_add(1);
         }
         kernel.run()
@@ -289,7 +285,7 @@ impl<'a> Kernel<'a> {
     }
 
     fn client(&self, number: usize) -> usize {
-        usize::from(self.truth[number].key.port) - 40_000
+        usize::from(self.truth[number].key.connection as u16) - 40_000
     }
 
     fn comes(&mut self, number: usize) {

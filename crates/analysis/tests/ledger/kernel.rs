@@ -224,11 +224,7 @@ impl Plan {
                 };
                 sent = at;
                 packets.push_back((truth.len(), at));
-                let key = RequestKey {
-                    address: 0,
-                    port: 40_000 + cpu as u16,
-                    id: i as u16,
-                };
+                let key = RequestKey::hashed(0, 40_000 + cpu as u16, i as u16);
                 truth.push(Truth { key, t1: at, t6: 0 });
             }
             let mut disturbances = Vec::new();

@@ -79,11 +79,7 @@ fn a_slow_reader_holds_up_a_write() {
 #[test]
 fn a_thread_that_goes_on_with_others_is_not_held_up() {
     let found = Story::of(50, 100_000_000, |story| {
-        let key = |port, bytes: u32| RequestKey {
-            address: 0,
-            port,
-            id: bytes as u16,
-        };
+        let key = |port, bytes: u32| RequestKey::hashed(0, port, bytes as u16);
         let [begin, end] = [100 * story.round, 100 * (story.round + 1)];
         let asks = |story: &mut Story, at_ns: u64, port| {
             let comes = |bytes, key| EventKind::SegmentIn {

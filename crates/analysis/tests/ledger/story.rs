@@ -104,11 +104,7 @@ impl Story {
     }
 
     pub(super) fn key(&self, worker: Tid) -> RequestKey {
-        RequestKey {
-            address: 0,
-            port: 40_000 + worker as u16,
-            id: self.round as u16,
-        }
+        RequestKey::hashed(0, 40_000 + worker as u16, self.round as u16)
     }
 
     /// A packet for this worker reaches its socket on a CPU.

@@ -334,11 +334,7 @@ fn matched(jobs: &[Job]) -> Matched {
         let middle = [Some(at(job.t2)), None, Some(at(job.read)), None];
         Request::from(Stamps::new(at(job.t1), middle, at(job.t6)))
     };
-    let key = |job: &Job| RequestKey {
-        address: 0,
-        port: job.worker as u16,
-        id: 0,
-    };
+    let key = |job: &Job| RequestKey::hashed(0, job.worker as u16, 0);
     Matched {
         requests: jobs.iter().map(request).collect(),
         keys: jobs.iter().map(key).collect(),

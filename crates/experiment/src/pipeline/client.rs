@@ -1,6 +1,6 @@
 //! The client's side of a measurement with a load of our own.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use taillab_analysis::cut::Spans;
@@ -8,7 +8,7 @@ use taillab_analysis::load::{LoadAnalysis, LoadClients, LoadFacts, LoadedRequest
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
-use taillab_model::{ClientTimes, Monotonic, RequestKey, WireTimes, address_hash};
+use taillab_model::{ClientTimes, Monotonic, Peer, WireTimes};
 use taillab_report::requests::RequestRow;
 
 /// The record of our own generator.
@@ -22,16 +22,12 @@ pub struct Client<'a> {
 impl Client<'_> {
     /// All requests that left the client, in order of the actual send.
     pub fn records(&self) -> Vec<ClientRecord> {
-        let address = address_hash(self.address);
         self.load
             .iter_as_sent()
             .filter(|entry| entry.outcome != Outcome::SendFailed)
             .filter_map(|entry| {
                 Some(ClientRecord {
-                    key: RequestKey {
-                        address,
-                        ..entry.key?
-                    },
+                    key: entry.key?,
                     times: entry.times,
                     operation: entry.operation,
                 })
@@ -41,13 +37,14 @@ impl Client<'_> {
 
     /// Rows of the requests whose intended sends are not in `seen`, which is sorted.
     pub fn unseen<'a>(&'a self, seen: &'a [Monotonic]) -> impl Iterator<Item = RequestRow> + 'a {
-        let address = address_hash(self.address);
+        let address = self.address.to_canonical();
         self.load
             .iter()
             .filter(|entry| seen.binary_search(&entry.times.intended).is_err())
             .map(move |entry| RequestRow {
                 server: None,
-                key: entry.key.map(|key| RequestKey { address, ..key }),
+                peer: (entry.key).map(|key| Peer::At(SocketAddr::new(address, key.port))),
+                id: entry.key.map(|key| key.id),
                 ideal: None,
                 worker: None,
                 main_cause: None,

@@ -239,7 +239,8 @@ impl<'c> RecordingAnalysis<'_, 'c> {
     {
         let from = reading.measured_from(self.context, self.base);
         let records = self.client.map(Client::records).unwrap_or_default();
-        let mut records = ClientRecords::new(records, from);
+        let address = self.client.map(|client| client.address);
+        let mut records = ClientRecords::new(records, address, from);
         let mut seen: Vec<Monotonic> = Vec::new();
         let mut join = |window: &mut Window| {
             if self.client.is_some() {

@@ -84,10 +84,11 @@ impl Rows {
         let mut ideal = ideal.into_iter();
         for (place, request) in matched.requests.iter().enumerate() {
             let measured = matched.is_measured(place, self.from);
-            let worker = matched.workers[place];
+            let (worker, key) = (matched.workers[place], matched.keys[place]);
             let row = RequestRow {
                 server: Some(request.server),
-                key: Some(matched.keys[place]),
+                peer: matched.clients.of(key.connection),
+                id: Some(key.id),
                 ideal: if measured { ideal.next() } else { None },
                 worker: (worker != 0).then_some(worker),
                 main_cause: None,

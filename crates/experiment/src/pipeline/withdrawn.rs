@@ -319,7 +319,8 @@ fn no_row_has_what_is_withdrawn() {
     let at = Monotonic::from_nanos_since_boot;
     let row = RequestRow {
         server: Some(Stamps::new(at(100), [None; 4], at(400))),
-        key: None,
+        peer: None,
+        id: None,
         ideal: Some(Nanos::new(200)),
         worker: Some(7),
         main_cause: Some(Cause::Background),

@@ -1,6 +1,6 @@
 //! The keys that requests carry on the wire: they identify the server's side of a request.
 
-use taillab_model::RequestKey;
+use taillab_model::SentKey;
 
 use super::Draw;
 
@@ -39,7 +39,7 @@ impl Keys {
     }
 
     /// What the packets of request `k` carry, if it is known.
-    pub fn key_of(&self, k: usize) -> Option<RequestKey> {
+    pub fn key_of(&self, k: usize) -> Option<SentKey> {
         match self {
             Self::Counted(ids) => Some(ids.key_of(k)),
             Self::Noted(places) => places.get(k)?.key(),
@@ -95,11 +95,10 @@ impl Place {
         (self.port != 0).then_some(self.port)
     }
 
-    /// What its packets carry, without the client's own address.
-    pub fn key(self) -> Option<RequestKey> {
+    /// What its packets carry.
+    pub fn key(self) -> Option<SentKey> {
         let is_known = self.connection & WITHOUT_ID == 0;
-        Some(RequestKey {
-            address: 0,
+        Some(SentKey {
             port: self.port().filter(|_| is_known)?,
             id: self.id,
         })
@@ -153,9 +152,8 @@ impl Ids {
 
     /// What the packets of request `k` carry.
     #[inline]
-    pub fn key_of(&self, k: usize) -> RequestKey {
-        RequestKey {
-            address: 0,
+    pub fn key_of(&self, k: usize) -> SentKey {
+        SentKey {
             port: self.ports[self.connection_of(k)],
             id: self.id_of(k),
         }
@@ -260,11 +258,7 @@ mod tests {
     fn places_take_8_bytes_and_are_noted_in_any_order() {
         assert_eq!(size_of::<Place>(), 8);
         let mut places = unsent(4);
-        let key = RequestKey {
-            address: 0,
-            port: 7,
-            id: 9,
-        };
+        let key = SentKey { port: 7, id: 9 };
         note(&mut places, 4, Place::new(4, None, None));
         note(&mut places, 0, Place::new(3, Some(7), Some(9)));
         // without the right to ask for sequence numbers, and over a Unix socket

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use taillab_model::summary::{Closing, LoadErrors};
 use taillab_model::{
-    ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, Operation, Outcome, RequestKey,
-    WireTimes,
+    ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, Operation, Outcome, SentKey, WireTimes,
 };
 
 use super::kernel_times::KernelTimes;
@@ -52,7 +51,7 @@ pub struct Entry {
     /// The client's port; `None` over Unix sockets, and on streams if it was not sent.
     pub port: Option<u16>,
     /// What its packets carried, if that is known.
-    pub key: Option<RequestKey>,
+    pub key: Option<SentKey>,
     /// It belongs to the warm-up.
     pub warm_up: bool,
 }

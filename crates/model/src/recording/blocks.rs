@@ -9,7 +9,7 @@ use super::format::{
     BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES, FileHeader, Footer, Holds, MAGIC, MARK,
     TRAILER_BYTES, checksum, footer_at, trailer, u32_at, unpack,
 };
-use super::{LostEvents, RecordingContext, RecordingError, VERSION};
+use super::{LostEvents, RecordingContext, RecordingError, Version};
 
 /// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 18;
@@ -36,34 +36,25 @@ pub(super) struct Blocks<R> {
     /// From the header, or from the first block where the header is damaged.
     pub(super) base: Option<u64>,
     pub(super) wrong: Option<Wrong>,
+    pub(super) version: Version,
 }
 
 /// Opens a file: returns its blocks, and what its header says about the server.
 pub(super) fn open<R: Read>(input: R) -> Result<(Blocks<R>, RecordingContext), RecordingError> {
     let mut window = BlockWindow::new(input);
-    let version = MAGIC.len()..MAGIC.len() + 4;
-    let long_enough = window.holds(version.end)?;
-    if !window.bytes().starts_with(&MAGIC) {
-        return Err(RecordingError::NotARecording);
-    }
-    if !long_enough {
-        return Err(RecordingError::Truncated);
-    }
-    let found = u32_at(window.bytes(), version.start);
-    if found != VERSION {
-        return Err(RecordingError::OtherVersion { found });
-    }
-    let mut blocks = Blocks::new(window);
+    let version = window.version()?;
+    let mut blocks = Blocks::new(window, version);
     let context = blocks.read_header()?;
-    Ok((blocks, context))
+    Ok((blocks, version.migrate(context)))
 }
 
 impl<R: Read> Blocks<R> {
-    fn new(window: BlockWindow<R>) -> Self {
+    fn new(window: BlockWindow<R>, version: Version) -> Self {
         Self {
             window,
             base: None,
             wrong: None,
+            version,
         }
     }
 
@@ -136,7 +127,10 @@ impl<R: Read> Blocks<R> {
         let item = match header.holds {
             Holds::Events => Item::Events(header, payload.to_vec()),
             Holds::Footer => match text::<Footer>(&header, payload) {
-                Some(footer) if footer.context.check().is_ok() => Item::Footer(Box::new(footer)),
+                Some(footer) if footer.context.check().is_ok() => Item::Footer(Box::new(Footer {
+                    context: self.version.migrate(footer.context),
+                    ..footer
+                })),
                 _ => return Ok(Err("its footer")),
             },
             Holds::Losses => match text(&header, payload) {
@@ -190,6 +184,10 @@ pub(super) fn footer_from_end(
     input: &mut (impl Read + io::Seek),
     start: u64,
 ) -> io::Result<Option<Footer>> {
+    input.seek(io::SeekFrom::Start(start))?;
+    let Ok(version) = BlockWindow::new(&mut *input).version() else {
+        return Ok(None);
+    };
     let end = input.seek(io::SeekFrom::End(0))?;
     if end.saturating_sub(start) < TRAILER_BYTES as u64 {
         return Ok(None);
@@ -204,7 +202,7 @@ pub(super) fn footer_from_end(
         return Ok(None);
     }
     input.seek(io::SeekFrom::Start(at))?;
-    let mut blocks = Blocks::new(BlockWindow::new(input));
+    let mut blocks = Blocks::new(BlockWindow::new(input), version);
     if !blocks.window.holds(BLOCK_HEADER_BYTES)? {
         return Ok(None);
     }
@@ -236,6 +234,20 @@ impl<R: Read> BlockWindow<R> {
 
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
+    }
+
+    /// The version of the file that begins here.
+    fn version(&mut self) -> Result<Version, RecordingError> {
+        let version = MAGIC.len()..MAGIC.len() + 4;
+        let long_enough = self.holds(version.end)?;
+        if !self.bytes().starts_with(&MAGIC) {
+            return Err(RecordingError::NotARecording);
+        }
+        if !long_enough {
+            return Err(RecordingError::Truncated);
+        }
+        let found = u32_at(self.bytes(), version.start);
+        Version::of(found).ok_or(RecordingError::OtherVersion { found })
     }
 
     /// Reads until it holds `bytes` bytes; false if the file ends before.

@@ -1,7 +1,8 @@
 //! The events of a block as columns of bytes, each value as its distance from a guess.
 //!
 //! The first column has a byte for each event: its kind, and which of its extra byte and
-//! its two values differ from the guess. The second has the times, each as its distance from
+//! its two values differ from the guess. A kind that does not fit there is 0, and is itself the first of the event's
+//! values in the third column; version 1 of the format has no such kinds. The second has the times, each as its distance from
 //! the event before. The third has the values that differ, each as its distance from the
 //! guess. Numbers are of variable length (LEB128), signed ones in zigzag order.
 //!
@@ -14,10 +15,12 @@ use super::packed::{KIND_SHIFT, TIME_BITS, TIME_MASK, kind};
 
 /// The bits of a symbol that hold the kind.
 const KIND_MASK: u8 = 31;
+/// The kind of a symbol whose event has one that does not fit.
+const LARGER: u8 = 0;
 const EXTRA_DIFFERS: u8 = 1 << 5;
 const FIRST_DIFFERS: u8 = 1 << 6;
 const SECOND_DIFFERS: u8 = 1 << 7;
-const KINDS: usize = 32;
+const KINDS: usize = 64;
 const _: () = assert!((kind::LAST as usize) < KINDS);
 
 /// How many of the latest requests are remembered, for guesses about their later stages.
@@ -25,8 +28,8 @@ const KEYS: usize = 256;
 /// How far from the expected request another one is searched for.
 const SEARCH: usize = 16;
 
-/// The most bytes that an event takes: symbol, time of 48 bits, extra byte, two values.
-pub(super) const MAX_EVENT_BYTES: usize = 1 + 7 + 1 + 5 + 5;
+/// The most bytes that an event takes: symbol, time of 48 bits, kind, extra byte, two values.
+pub(super) const MAX_EVENT_BYTES: usize = 1 + 7 + 1 + 1 + 5 + 5;
 /// Bytes before the columns: the length of the second one.
 pub(super) const PREFIX_BYTES: usize = 4;
 
@@ -61,7 +64,7 @@ impl Guesses {
 
     #[inline]
     fn of(&self, kind: u8) -> Fields {
-        let mut guess = self.last[usize::from(kind & KIND_MASK)];
+        let mut guess = self.last[usize::from(kind) % KINDS];
         match kind {
             kind::ENQUEUED => guess.first = self.last[usize::from(kind::PACKET_IN)].first,
             kind::PACKET_OUT
@@ -81,7 +84,7 @@ impl Guesses {
 
     #[inline]
     fn learn(&mut self, kind: u8, fields: Fields) {
-        self.last[usize::from(kind & KIND_MASK)] = fields;
+        self.last[usize::from(kind) % KINDS] = fields;
         match kind {
             kind::PACKET_IN | kind::SEGMENT_IN => {
                 self.keys[self.came_in % KEYS] = fields.second;
@@ -143,7 +146,13 @@ impl Encoder {
                 second: (values >> 32) as u32,
             };
             let guess = guesses.of(kind);
-            let mut symbol = kind;
+            let mut symbol = match kind <= KIND_MASK {
+                true => kind,
+                false => {
+                    self.values.push(kind);
+                    LARGER
+                }
+            };
             if fields.extra != guess.extra {
                 symbol |= EXTRA_DIFFERS;
                 self.values.push(fields.extra);
@@ -166,7 +175,7 @@ impl Encoder {
     }
 }
 
-/// Appends the events of these columns, which begin at `first`, to `out`.
+/// Appends the events of these columns, which begin at `first`, to `out`. The kinds go up to `last_kind`.
 ///
 /// # Errors
 /// The columns are damaged; some events may have been appended already.
@@ -174,6 +183,7 @@ pub(super) fn decode(
     columns: &[u8],
     events: usize,
     first: u64,
+    last_kind: u8,
     out: &mut Vec<PackedEvent>,
 ) -> Result<(), &'static str> {
     const TOO_SHORT: &str = "a column of a block is too short";
@@ -192,7 +202,13 @@ pub(super) fn decode(
     let mut at = first;
     out.reserve(events);
     for &symbol in symbols {
-        let kind = symbol & KIND_MASK;
+        let mut kind = symbol & KIND_MASK;
+        if kind == LARGER {
+            kind = values.byte().ok_or(TOO_SHORT)?;
+        }
+        if kind > last_kind {
+            return Err("an event of unknown kind");
+        }
         let mut fields = guesses.of(kind);
         if symbol & EXTRA_DIFFERS != 0 {
             fields.extra = values.byte().ok_or(TOO_SHORT)?;

@@ -66,6 +66,10 @@ pub struct RecordingContext {
     pub upstreams: Vec<UpstreamServer>,
     /// Stretches in which the generator did not keep its schedule, in order of time.
     pub cuts: Vec<Cut>,
+    /// It was recorded in version 1 of the format: numbers of connections are hashes of addresses, and ports
+    /// ([`RequestKey::hashed`](crate::RequestKey::hashed)).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hashed_clients: bool,
 }
 
 /// The longest length of time that is believed: 78 hours, the longest time that an event can have. Sums of

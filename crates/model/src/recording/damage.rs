@@ -19,7 +19,7 @@ pub enum RecordingError {
     NotARecording,
     /// It has another format version.
     #[error(
-        "the recorded stream has format version {found}, this taillab reads version {VERSION}: \
+        "the recorded stream has format version {found}, this taillab reads versions up to {VERSION}: \
          use the taillab that recorded it, or record again"
     )]
     OtherVersion {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid};
+use crate::{
+    AddressPart, Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid,
+};
 
 /// Bits of the first word that hold the time: 3.3 days of recording.
 pub(super) const TIME_BITS: u32 = 48;
@@ -44,7 +46,14 @@ pub(super) mod kind {
     pub(crate) const SLICE: u8 = 29;
     pub(crate) const CAME_ON: u8 = 30;
     pub(crate) const DEVICE_QUEUE: u8 = 31;
-    pub(crate) const LAST: u8 = DEVICE_QUEUE;
+    /// All of an address of IPv4, then the three parts of one of IPv6.
+    pub(crate) const ANNOUNCED: u8 = 32;
+    pub(crate) const ANNOUNCED_1: u8 = 33;
+    pub(crate) const ANNOUNCED_2: u8 = 34;
+    pub(crate) const ANNOUNCED_3: u8 = 35;
+    pub(crate) const LAST: u8 = ANNOUNCED_3;
+    /// The last one that version 1 of the format has.
+    pub(crate) const LAST_OF_VERSION_1: u8 = DEVICE_QUEUE;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -73,22 +82,23 @@ const ARCHITECTURE: u32 = 1 << 31;
 ///
 /// The first word is the kind (8 bits, of which the highest is 0), an extra byte (8) and the
 /// time (48 bits of nanoseconds since the recording's base); the second holds two values of
-/// 32 bits, the first one in its low half. The key's address is in the extra byte.
+/// 32 bits, the first one in its low half. A connection's number has 24 bits: the highest 8 (`high`) are in the extra
+/// byte, the others (`low`) in the second value.
 ///
 /// | kind | event | extra | first value | second value |
 /// |---|---|---|---|---|
-/// | 1 | `PacketIn` | address | packet | port << 16 \| request id |
+/// | 1 | `PacketIn` | high | packet | low << 16 \| request id |
 /// | 2 | `Enqueued` | | packet | 0 |
 /// | 3 | `ReadReturned` | | thread | returned |
 /// | 4 | `WriteCalled` | | thread | 0 |
-/// | 4 | `ReadByOther` | address | 1 << 31 \| thread | port << 16 |
-/// | 5 | `PacketOut` | address | thread | port << 16 \| request id |
+/// | 4 | `ReadByOther` | high | 1 << 31 \| thread | low << 16 |
+/// | 5 | `PacketOut` | high | thread | low << 16 \| request id |
 /// | 6 | `Switched`, `prev` slept | known 1, uninterruptible 2, stopped 4 | call << 22 \| prev | next |
 /// | 7 | `Switched`, `prev` preempted | | prev | next |
-/// | 8 | `SegmentIn` | address | push << 31 \| bytes | port << 16 \| end |
-/// | 9 | `SegmentQueued` | address | 0 | port << 16 \| end |
-/// | 10 | `SegmentRead` | address | bytes modulo 1024 << 22 \| thread | port << 16 \| end |
-/// | 11 | `SegmentOut` | address | resent << 31 \| more << 30 \| thread | port << 16 \| end |
+/// | 8 | `SegmentIn` | high | push << 31 \| bytes | low << 16 \| end |
+/// | 9 | `SegmentQueued` | high | 0 | low << 16 \| end |
+/// | 10 | `SegmentRead` | high | bytes modulo 1024 << 22 \| thread | low << 16 \| end |
+/// | 11 | `SegmentOut` | high | resent << 31 \| more << 30 \| thread | low << 16 \| end |
 /// | 12 | `Woken` | | thread | waker |
 /// | 13 | `Migrated` | | thread | CPU |
 /// | 14 | `Interrupt` | | number, or 1 << 31 \| place | lasted |
@@ -97,15 +107,17 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 17 | `PageFault` | write | thread | 0 |
 /// | 18 | `LockTaken` | flags | thread | waited |
 /// | 19 | `Frequency` | | kHz | 0 |
-/// | 20 | `Retransmitted` | address | 0 | port << 16 |
+/// | 20 | `Retransmitted` | high | 0 | low << 16 |
 /// | 21, 22, 23 | `Stolen`, `Stalled`, `Throttled` | | 0 | lasted |
 /// | 24 | `Payload` | response << 7 \| length | bytes 0 to 3 | bytes 4 to 7 |
-/// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
+/// | 26 | `SegmentWritten` | high | thread | low << 16 \| end |
 /// | 27 | `MajorFault` | | thread | 0 |
 /// | 28 | `StorageWaited` | | call << 22 \| thread | waited |
 /// | 29 | `Slice` | begins | 0 | 0 |
 /// | 30 | `CameOn` | | thread | 0 |
-/// | 31 | `DeviceQueue` | address | left << 31 \| number | port << 16 \| request id, or 0 |
+/// | 31 | `DeviceQueue` | high | left << 31 \| number | low << 16 \| request id, or 0 |
+/// | 32 | `Announced`, IPv4 | high | address | low << 16 \| port |
+/// | 33, 34, 35 | `Announced`, parts of IPv6 | high | bytes 2 to 5 | low << 16 \| bytes 0 and 1 |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,8 +128,8 @@ pub struct PackedEvent {
 }
 
 impl PackedEvent {
-    /// Packs an event. A time is cut to its low 48 bits, a segment's length to 31, and a thread next to
-    /// other bits to 22; a length of time that does not fit 32 bits becomes the longest that does.
+    /// Packs an event. A time is cut to its low 48 bits, a connection's number to 24, a segment's length to 31, and a
+    /// thread next to other bits to 22; a length of time that does not fit 32 bits becomes the longest that does.
     pub fn new(since_base: Nanos, kind: EventKind) -> Self {
         let (kind, extra, a, b) = pack(kind);
         Self {
@@ -150,6 +162,13 @@ impl PackedEvent {
     #[inline]
     pub const fn since_base(self) -> Nanos {
         Nanos::new(self.head & TIME_MASK)
+    }
+
+    /// Whether it announces a connection, which is decided faster than what [`Self::kind`] is.
+    #[inline]
+    pub const fn is_announcement(&self) -> bool {
+        // the last kinds that there are
+        (self.head >> KIND_SHIFT) as u8 >= kind::ANNOUNCED
     }
 
     /// What happened.
@@ -203,6 +222,19 @@ impl PackedEvent {
                 number: a & !TOP,
                 left: a & TOP != 0,
             },
+            announced @ (kind::ANNOUNCED
+            | kind::ANNOUNCED_1
+            | kind::ANNOUNCED_2
+            | kind::ANNOUNCED_3) => {
+                let bits = (key.id as u64) << 32 | a as u64;
+                EventKind::Announced {
+                    connection: key.connection,
+                    part: match announced {
+                        kind::ANNOUNCED => AddressPart::v4(bits),
+                        part => AddressPart::v6(part - kind::ANNOUNCED_1, bits),
+                    },
+                }
+            }
             kind::PAYLOAD => EventKind::Payload {
                 bytes: self.values.to_le_bytes(),
                 len: extra & !RESPONSE,
@@ -345,8 +377,20 @@ const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {
 /// Kind, extra byte and the two values.
 fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
     let length = |lasted: Nanos| u32::try_from(lasted.get()).unwrap_or(u32::MAX);
-    let of_key = |kind, a, key: RequestKey| (kind, key.address, a, pack_key(key));
+    let of_key = |kind, a, key: RequestKey| {
+        let (high, low) = pack_key(key);
+        (kind, high, a, low)
+    };
     match kind {
+        EventKind::Announced { connection, part } => {
+            let bits = part.bits();
+            let id = (bits >> 32) as u16;
+            let kind = match part {
+                AddressPart::V4(_) => kind::ANNOUNCED,
+                AddressPart::V6(part, _) => kind::ANNOUNCED_1 + part.min(2),
+            };
+            of_key(kind, bits as u32, RequestKey { connection, id })
+        }
         EventKind::PacketIn { packet, key } => of_key(kind::PACKET_IN, packet.0, key),
         EventKind::Enqueued { packet } => (kind::ENQUEUED, 0, packet.0, 0),
         EventKind::Slice { begins } => (kind::SLICE, begins.into(), 0, 0),
@@ -497,14 +541,17 @@ const fn unpack_interrupt(value: u32) -> Interrupt {
     }
 }
 
-const fn pack_key(key: RequestKey) -> u32 {
-    (key.port as u32) << 16 | key.id as u32
+/// The highest 8 bits of the connection's number; the others, and the id.
+const fn pack_key(key: RequestKey) -> (u8, u32) {
+    (
+        (key.connection >> 16) as u8,
+        key.connection << 16 | key.id as u32,
+    )
 }
 
-const fn unpack_key(address: u8, packed: u32) -> RequestKey {
+const fn unpack_key(high: u8, low: u32) -> RequestKey {
     RequestKey {
-        address,
-        port: (packed >> 16) as u16,
-        id: packed as u16,
+        connection: (high as u32) << 16 | low >> 16,
+        id: low as u16,
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct BlockQueue {
     pub(super) most_unpacked: usize,
     unpacked: Vec<u8>,
     decoded: Vec<PackedEvent>,
+    /// The last kind of event that the file may have.
+    pub(super) last_kind: u8,
     /// Blocks whose contents could not be read.
     pub(super) unreadable: Vec<(BlockHeader, &'static str)>,
 }
@@ -126,7 +128,13 @@ impl BlockQueue {
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.extend(lost.map(|since| unreadable(since, header.first)));
         let before = decoded.len();
-        if let Err(what) = read_events(&header, &payload, &mut self.unpacked, &mut decoded) {
+        let read = read_events(
+            (&header, self.last_kind),
+            &payload,
+            &mut self.unpacked,
+            &mut decoded,
+        );
+        if let Err(what) = read {
             decoded.truncate(before);
             decoded.push(unreadable(header.first, header.last));
             self.unreadable.push((header, what));
@@ -238,11 +246,17 @@ fn unreadable(from: u64, to: u64) -> PackedEvent {
 
 /// Appends the events of a block.
 fn read_events(
-    header: &BlockHeader,
+    (header, last_kind): (&BlockHeader, u8),
     payload: &[u8],
     unpacked: &mut Vec<u8>,
     events: &mut Vec<PackedEvent>,
 ) -> Result<(), &'static str> {
     let columns = unpack(header, payload, unpacked)?;
-    decode(columns, header.events as usize, header.first, events)
+    decode(
+        columns,
+        header.events as usize,
+        header.first,
+        last_kind,
+        events,
+    )
 }

@@ -135,9 +135,10 @@ impl<R: Read> RecordingReader<R> {
             if queues.len() <= index {
                 queues.resize_with(index + 1, BlockQueue::default);
                 let share = MAX_UNPACKED_EVENTS / queues.len();
-                queues
-                    .iter_mut()
-                    .for_each(|queue| queue.most_unpacked = share);
+                let last_kind = self.blocks.version.last_kind();
+                for queue in queues.iter_mut() {
+                    (queue.most_unpacked, queue.last_kind) = (share, last_kind);
+                }
             }
             queues[index].push(header, payload, lost);
         }

@@ -14,7 +14,7 @@ use proptest::test_runner::TestRunner;
 use super::packed::kind;
 use super::*;
 use crate::Nanos;
-use crate::{Asleep, EventKind, Interrupt, PacketId, RequestKey};
+use crate::{AddressPart, Asleep, EventKind, Interrupt, PacketId, RequestKey};
 
 fn at(n: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(n)
@@ -83,13 +83,10 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
             waited
         }),
         any::<u32>().prop_map(|khz| EventKind::Frequency { khz }),
-        any::<(u8, u16)>().prop_map(|(address, port)| EventKind::Retransmitted {
-            key: RequestKey {
-                address,
-                port,
-                id: 0
-            }
+        (0_u32..1 << 24).prop_map(|connection| EventKind::Retransmitted {
+            key: RequestKey { connection, id: 0 }
         }),
+        announcements(),
         lasted().prop_map(|lasted| EventKind::Stolen { lasted }),
         lasted().prop_map(|lasted| EventKind::Stalled { lasted }),
         lasted().prop_map(|lasted| EventKind::Throttled { lasted }),
@@ -105,9 +102,20 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
     ]
 }
 
+fn announcements() -> impl Strategy<Value = EventKind> {
+    let parts = prop_oneof![
+        any::<([u8; 4], u16)>().prop_map(|(address, port)| {
+            AddressPart::V4(std::net::SocketAddrV4::new(address.into(), port))
+        }),
+        (0_u8..3, any::<[u8; 6]>()).prop_map(|(part, bytes)| AddressPart::V6(part, bytes)),
+    ];
+    (0_u32..1 << 24, parts).prop_map(|(connection, part)| EventKind::Announced { connection, part })
+}
+
 fn kinds() -> impl Strategy<Value = EventKind> {
-    let key =
-        || any::<(u8, u16, u16)>().prop_map(|(address, port, id)| RequestKey { address, port, id });
+    let key = || {
+        (0_u32..1 << 24, any::<u16>()).prop_map(|(connection, id)| RequestKey { connection, id })
+    };
     prop_oneof![
         (any::<u32>(), key()).prop_map(|(p, key)| EventKind::PacketIn {
             packet: PacketId(p),
@@ -316,8 +324,7 @@ fn the_wire_format_is_what_the_programs_write() {
         EventKind::PacketIn {
             packet: PacketId(0xdead_beef),
             key: RequestKey {
-                address: 0x12,
-                port: 0x1234,
+                connection: 0x12_1234,
                 id: 0x5678,
             },
         },
@@ -325,6 +332,27 @@ fn the_wire_format_is_what_the_programs_write() {
     assert_eq!(
         packed.words(),
         [0x0112_3456_789a_bcde, 0x1234_5678_dead_beef]
+    );
+    let announced = |address: &str| {
+        let parts = AddressPart::of(address.parse().unwrap());
+        let kinds = parts.into_iter().map(|part| EventKind::Announced {
+            connection: 0x12_3456,
+            part,
+        });
+        let words = kinds.map(|kind| PackedEvent::new(Nanos::new(7), kind).words());
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        announced("10.1.2.3:8000"),
+        [[0x2012_0000_0000_0007, 0x3456_1f40_0a01_0203]]
+    );
+    assert_eq!(
+        announced("[1:203:405:607:809:a0b:c0d:e0f]:8000"),
+        [
+            [0x2112_0000_0000_0007, 0x3456_1f40_0001_0203],
+            [0x2212_0000_0000_0007, 0x3456_0405_0607_0809],
+            [0x2312_0000_0000_0007, 0x3456_0a0b_0c0d_0e0f],
+        ]
     );
     assert_eq!(size_of::<PackedEvent>(), 16);
 }

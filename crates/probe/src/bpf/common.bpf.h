@@ -44,6 +44,10 @@ enum kind {
 	SLICE = 29,
 	CAME_ON = 30,
 	DEVICE_QUEUE = 31,
+	ANNOUNCED = 32,
+	ANNOUNCED_1 = 33,
+	ANNOUNCED_2 = 34,
+	ANNOUNCED_3 = 35,
 };
 
 #define MAX_CPUS 1024
@@ -51,7 +55,7 @@ enum kind {
 #define MAX_TGIDS 64
 #define MAX_ADDRESSES 8
 #define MAX_PAYLOAD 2048
-#define PAYLOAD_PIECE 256 /* what fits on the stack */
+#define PAYLOAD_PIECE 128 /* what fits on the stack, which has 512 bytes */
 #define TID_BITS 22
 
 /* how the server's threads are recognised */
@@ -123,7 +127,8 @@ struct ring {
 	u64 write; /* socket << 32 | where the last write to a stream ends */
 	u64 unused[5];
 	u64 tail; /* events ever consumed; written by user space only */
-	u64 unused2[15];
+	u64 seed; /* of hashes of clients, the same on all CPUs; written by user space only */
+	u64 unused2[14];
 };
 
 struct slot {
@@ -158,8 +163,8 @@ static __always_inline struct ring *this_ring(u32 cpu)
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-/* `extra` has eight bits that depend on the kind */
-static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, u64 extra, u32 a,
+/* `extra` has eight bits that depend on the kind. Returns whether there was room. */
+static __always_inline bool emit(u32 cpu, struct ring *ring, u64 now, u64 kind, u64 extra, u32 a,
 				 u32 b)
 {
 	u64 position, lap;
@@ -168,19 +173,20 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 
 	if (*(volatile u64 *)&ring->head - *(volatile u64 *)&ring->tail >= config.slots - MARGIN) {
 		__sync_fetch_and_add(&ring->no_room, 1);
-		return;
+		return false;
 	}
 	position = __sync_fetch_and_add(&ring->head, 1);
 	index = cpu * config.slots + ((u32)position & (config.slots - 1));
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
-		return;
+		return false;
 	lap = position & config.slots ? 0 : 1ULL << 63;
 	*(volatile u64 *)&slot->values = (u64)b << 32 | a;
 	/* x86-64 keeps stores in order */
 	barrier();
 	*(volatile u64 *)&slot->head = lap | kind << 56 | extra << 48 |
 				       ((now - config.base) & ((1ULL << 48) - 1));
+	return true;
 }
 
 /* a length in nanoseconds as an event holds it: 32 bits, saturated */

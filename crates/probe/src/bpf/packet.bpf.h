@@ -3,7 +3,7 @@
 #ifndef TAILLAB_PACKET_BPF_H
 #define TAILLAB_PACKET_BPF_H
 
-#include "common.bpf.h"
+#include "connections.bpf.h"
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
@@ -53,20 +53,6 @@ static __always_inline u32 u32_at(const unsigned char *at)
 	return value;
 }
 
-/* as taillab_model::address_hash, of an address in network order */
-static __always_inline u8 hash_of_ipv4(__be32 address)
-{
-	return bpf_ntohl(address) * 0x9e3779b1U >> 24;
-}
-
-static __always_inline u8 hash_of_ipv6(u32 a, u32 b, u32 c, u32 d)
-{
-	/* an IPv4 address mapped into IPv6 counts as the IPv4 address */
-	if (!a && !b && c == bpf_htonl(0xffff))
-		return hash_of_ipv4(d);
-	return hash_of_ipv4(a ^ b ^ c ^ d);
-}
-
 /* Whether the server, and not another one on the same port, has a local address. */
 static __always_inline bool is_servers_address(u32 a, u32 b, u32 c, u32 d)
 {
@@ -104,15 +90,22 @@ static __always_inline bool is_servers_socket(const struct sock *sk, u8 protocol
 	       (!config.address_count || has_servers_address(sk));
 }
 
-/* the hash of a connection's client */
-static __always_inline u8 client_hash(const struct sock *sk)
+/* the other end of a connected socket */
+static __always_inline struct client client_of(const struct sock *sk)
 {
+	struct client client = { .port = bpf_ntohs(sk->__sk_common.skc_dport) };
 	const u32 *words;
 
-	if (sk->__sk_common.skc_family == AF_INET)
-		return hash_of_ipv4(sk->__sk_common.skc_daddr);
+	if (sk->__sk_common.skc_family == AF_INET) {
+		set_ipv4(&client, sk->__sk_common.skc_daddr);
+		return client;
+	}
 	words = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32;
-	return hash_of_ipv6(words[0], words[1], words[2], words[3]);
+	client.address[0] = words[0];
+	client.address[1] = words[1];
+	client.address[2] = words[2];
+	client.address[3] = words[3];
+	return client;
 }
 
 enum verdict {
@@ -126,8 +119,7 @@ struct headers {
 	const unsigned char *transport; /* where its header begins */
 	u32 linear; /* bytes that may be read from there */
 	u32 bytes; /* from there, payload included */
-	u16 client_port;
-	u8 address; /* the client's, as a hash */
+	struct client client;
 };
 
 /* extension headers that are read, one behind the other */
@@ -229,12 +221,12 @@ static __always_inline enum verdict read_headers(struct place place, u8 transpor
 	ours = incoming ? word >> 16 : word;
 	if (bpf_ntohs(ours) != config.port)
 		return OTHER;
-	headers->client_port = bpf_ntohs(incoming ? word : word >> 16);
+	headers->client.port = bpf_ntohs(incoming ? word : word >> 16);
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		own = ip + (incoming ? 16 : 12);
 		if (config.address_count && !is_servers_ipv4(u32_at(own)))
 			return OTHER;
-		headers->address = hash_of_ipv4(u32_at(ip + (incoming ? 12 : 16)));
+		set_ipv4(&headers->client, u32_at(ip + (incoming ? 12 : 16)));
 	} else {
 		own = ip + (incoming ? 24 : 8);
 		if (config.address_count &&
@@ -242,8 +234,10 @@ static __always_inline enum verdict read_headers(struct place place, u8 transpor
 					u32_at(own + 12)))
 			return OTHER;
 		client = ip + (incoming ? 8 : 24);
-		headers->address = hash_of_ipv6(u32_at(client), u32_at(client + 4),
-						u32_at(client + 8), u32_at(client + 12));
+		headers->client.address[0] = u32_at(client);
+		headers->client.address[1] = u32_at(client + 4);
+		headers->client.address[2] = u32_at(client + 8);
+		headers->client.address[3] = u32_at(client + 12);
 	}
 	headers->transport = ip + header;
 	headers->linear = linear - header;

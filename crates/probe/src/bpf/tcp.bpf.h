@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The stamps of a server of TCP streams, each with the key of its request:
- * client's port << 16 | low 16 bits of the sequence number after a request's end.
+ * The stamps of a server of TCP streams, each with the number of its connection, and the low 16 bits of the sequence
+ * number after a request's end.
  */
 #include "packet.bpf.h"
 
@@ -17,8 +17,7 @@
 
 /* what a segment's headers say */
 struct segment {
-	u16 client_port;
-	u8 address;
+	struct client client;
 	u8 flags; /* of TCP */
 	u32 bytes; /* of payload */
 	u32 seq;
@@ -41,19 +40,13 @@ static __always_inline enum verdict read_segment(struct place place, bool incomi
 		return UNREADABLE;
 	offset_flags = u16_at(headers.transport + 12);
 	own = (offset_flags >> 4 & 0xf) * 4;
-	segment->client_port = headers.client_port;
-	segment->address = headers.address;
+	segment->client = headers.client;
 	segment->flags = offset_flags >> 8;
 	segment->bytes = headers.bytes > own ? headers.bytes - own : 0;
 	segment->seq = bpf_ntohl(u32_at(headers.transport + 4));
 	segment->headers = own;
 	segment->transport = headers.transport;
 	return OURS;
-}
-
-static __always_inline u32 stream_key(u16 client_port, u32 sequence)
-{
-	return (u32)client_port << 16 | (u16)sequence;
 }
 
 /* Numbers of a TCP socket; `sk` is one of those, and not a listening one. */
@@ -135,7 +128,7 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 	struct segment segment = {};
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, end;
+	u32 cpu, end, connection;
 	bool opens;
 	u64 now;
 
@@ -156,16 +149,15 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 		__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
+	connection = connection_of(ring, 0, &segment.client);
 	now = bpf_ktime_get_ns();
 	if (opens)
-		emit(cpu, ring, now, SEGMENT_IN, segment.address, 0,
-		     stream_key(segment.client_port, segment.seq));
+		emit_of(cpu, ring, now, SEGMENT_IN, connection, 0, segment.seq);
 	/* it may bring the first request with it (TCP Fast Open), without a push */
 	if (!segment.bytes)
 		return 0;
-	emit(cpu, ring, now, SEGMENT_IN, segment.address,
-	     segment.bytes | (opens || segment.flags & FLAG_PSH ? PUSHED : 0),
-	     stream_key(segment.client_port, end));
+	emit_of(cpu, ring, now, SEGMENT_IN, connection,
+		segment.bytes | (opens || segment.flags & FLAG_PSH ? PUSHED : 0), end);
 	if (config.payload_bytes)
 		emit_payload(cpu, ring, now, skb,
 			     place.before + (u32)(segment.transport - place.ip) + segment.headers, &segment, 0);
@@ -174,20 +166,35 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 
 ARRIVALS(segment_in, stream_in)
 
-/* An established TCP connection of the server: the port of its client, else 0. */
-static __always_inline u16 client_of(const struct sock *sk)
+/* Whether a socket is an established TCP connection of the server. */
+static __always_inline bool is_connection(const struct sock *sk)
 {
-	/* a listening socket has none */
-	return is_servers_socket(sk, IPPROTO_TCP) ? bpf_ntohs(sk->__sk_common.skc_dport) : 0;
+	/* a listening socket has no client */
+	return is_servers_socket(sk, IPPROTO_TCP) && sk->__sk_common.skc_dport;
+}
+
+/* an event of a connection, now */
+static __always_inline void emit_of_socket(struct ring *ring, const struct sock *sk, u64 kind, u32 a,
+					   u16 id)
+{
+	struct client client = client_of(sk);
+	u32 connection = connection_of(ring, 0, &client);
+
+	emit_of(bpf_get_smp_processor_id(), ring, bpf_ktime_get_ns(), kind, connection, a, id);
+}
+
+static __always_inline void emit_now_of_socket(const struct sock *sk, u64 kind, u32 a, u16 id)
+{
+	struct ring *ring = this_ring(bpf_get_smp_processor_id());
+
+	if (ring)
+		emit_of_socket(ring, sk, kind, a, id);
 }
 
 static __always_inline void emit_segment_queued(struct ring *ring, const struct sock *sk)
 {
-	u16 client = client_of(sk);
-
-	if (client)
-		emit(bpf_get_smp_processor_id(), ring, bpf_ktime_get_ns(), SEGMENT_QUEUED,
-		     client_hash(sk), 0, stream_key(client, queued_upto(sk)));
+	if (is_connection(sk))
+		emit_of_socket(ring, sk, SEGMENT_QUEUED, 0, queued_upto(sk));
 }
 
 /*
@@ -255,17 +262,14 @@ int BPF_PROG(to_wake_stream_reader_upon, const struct sock *sk)
 
 static __always_inline int emit_segment_read(const struct sock *sk, int ret, int flags)
 {
-	u16 client;
-
 	if (ret <= 0 || flags & MSG_PEEK)
 		return 0;
 	if (config.other_count && in_others(bpf_get_current_task_btf()))
 		return 0;
-	client = client_of(sk);
-	if (client)
-		emit_now(SEGMENT_READ, client_hash(sk),
-			 (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
-			 stream_key(client, read_upto(sk)));
+	if (is_connection(sk))
+		emit_now_of_socket(sk, SEGMENT_READ,
+				   (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
+				   read_upto(sk));
 	return 0;
 }
 
@@ -277,14 +281,11 @@ static __always_inline int emit_segment_read(const struct sock *sk, int ret, int
 
 static __always_inline int emit_read_by_other(const struct sock *sk, int ret)
 {
-	u16 client;
-
 	if (ret <= 0 || !in_others(bpf_get_current_task_btf()))
 		return 0;
-	client = client_of(sk);
-	if (client)
-		emit_now(WRITE_CALLED, client_hash(sk),
-			 READ_BY_OTHER | (u32)bpf_get_current_pid_tgid(), stream_key(client, 0));
+	if (is_connection(sk))
+		emit_now_of_socket(sk, WRITE_CALLED,
+				   READ_BY_OTHER | (u32)bpf_get_current_pid_tgid(), 0);
 	return 0;
 }
 
@@ -339,17 +340,14 @@ int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 /* `left` is how many bytes the call has yet to write */
 static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 {
-	u16 client = client_of(sk);
 	struct ring *ring;
 	u64 write;
-	u32 cpu;
 
-	if (!client)
+	if (!is_connection(sk))
 		return 0;
 	if (config.other_count && in_others(bpf_get_current_task_btf()))
 		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
+	ring = this_ring(bpf_get_smp_processor_id());
 	if (!ring)
 		return 0;
 	/*
@@ -360,8 +358,7 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 	if (ring->write == write)
 		return 0;
 	ring->write = write;
-	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_WRITTEN, client_hash(sk),
-	     (u32)bpf_get_current_pid_tgid(), stream_key(client, read_upto(sk)));
+	emit_of_socket(ring, sk, SEGMENT_WRITTEN, (u32)bpf_get_current_pid_tgid(), read_upto(sk));
 	return 0;
 }
 
@@ -443,7 +440,7 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 	const struct sock *sk;
 	struct place place;
 	struct ring *ring;
-	u32 cpu, a;
+	u32 cpu, a, connection;
 	u64 now;
 
 	if (!may_be_ip(skb->protocol) || !at_server(dev))
@@ -464,16 +461,15 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 		__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
+	connection = connection_of(ring, now, &segment.client);
 	if (config.queues && holds_back(dev) && note_waiting(sk, &segment, number_at(now)))
-		emit(cpu, ring, now, DEVICE_QUEUE, segment.address, number_at(now),
-		     stream_key(segment.client_port, 0));
+		emit_of(cpu, ring, now, DEVICE_QUEUE, connection, number_at(now), 0);
 	a = (u32)bpf_get_current_pid_tgid();
 	if (segment.seq + segment.bytes != TCP_NUMBER(sk, write_seq))
 		a |= MORE;
 	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0 && TCP_NUMBER(sk, total_retrans))
 		a |= RESENT;
-	emit(cpu, ring, now, SEGMENT_OUT, segment.address, a,
-	     stream_key(segment.client_port, read_upto(sk)));
+	emit_of(cpu, ring, now, SEGMENT_OUT, connection, a, read_upto(sk));
 	if (config.payload_bytes) {
 		/* counted from the stream's beginning, so that a lost first packet shows */
 		segment.seq -= TCP_NUMBER(sk, snd_una) - TCP_NUMBER(sk, bytes_acked);
@@ -530,8 +526,8 @@ int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 		if (one->end != end || end - segment.seq > end - one->seq)
 			continue;
 		if (ring)
-			emit(cpu, ring, now, DEVICE_QUEUE, segment.address, one->number | LEFT,
-			     stream_key(segment.client_port, 0));
+			emit_of(cpu, ring, now, DEVICE_QUEUE,
+				connection_of(ring, now, &segment.client), one->number | LEFT, 0);
 		/* as if it had no bytes */
 		one->seq = end;
 		break;
@@ -543,9 +539,7 @@ int BPF_PROG(segment_left, struct sk_buff *skb, const struct net_device *dev)
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(retransmitted, const struct sock *sk)
 {
-	u16 client = client_of(sk);
-
-	if (client)
-		emit_now(RETRANSMITTED, client_hash(sk), 0, stream_key(client, 0));
+	if (is_connection(sk))
+		emit_now_of_socket(sk, RETRANSMITTED, 0, 0);
 	return 0;
 }

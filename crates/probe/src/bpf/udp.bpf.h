@@ -13,24 +13,24 @@ static __always_inline u32 id_bytes(const unsigned char *transport)
 }
 
 /*
- * The key of a datagram: client's port << 16 | request id. Missing bytes of the id in a short
- * payload count as zero, so that every packet of the server has its event.
+ * The request id of a datagram. Missing bytes of it in a short payload count as zero, so that every packet of the server
+ * has its event.
  *
  * The id is read even where the payload is too short for it, and then not used: what follows
  * the linear part (the skb's shared info) is mapped.
  */
-static __always_inline u32 datagram_key(u16 client, const unsigned char *transport, u32 bytes)
+static __always_inline u16 datagram_id(const unsigned char *transport, u32 bytes)
 {
-	u32 id = bpf_ntohs(u16_at(transport + UDP_BYTES));
+	u16 id = bpf_ntohs(u16_at(transport + UDP_BYTES));
 
 	if (bytes < 2)
 		id = bytes ? id & 0xff00 : 0;
-	return (u32)client << 16 | id;
+	return id;
 }
 
-/* the key of the request or response at `place` */
-static __always_inline enum verdict read_key(struct place place, bool incoming, u32 *key,
-					     u8 *address)
+/* the client and the id of the request or response at `place` */
+static __always_inline enum verdict read_datagram(struct place place, bool incoming,
+						  struct client *client, u16 *id)
 {
 	struct headers headers = {};
 	enum verdict verdict;
@@ -44,8 +44,8 @@ static __always_inline enum verdict read_key(struct place place, bool incoming, 
 	bytes = id_bytes(headers.transport);
 	if (headers.linear < UDP_BYTES + bytes)
 		return UNREADABLE;
-	*key = datagram_key(headers.client_port, headers.transport, bytes);
-	*address = headers.address;
+	*id = datagram_id(headers.transport, bytes);
+	*client = headers.client;
 	return OURS;
 }
 
@@ -62,7 +62,7 @@ static __always_inline enum verdict emit_each(struct sk_buff *skb, struct place 
 	struct headers headers = {};
 	struct bpf_dynptr packet;
 	enum verdict verdict;
-	u32 bytes, each, at;
+	u32 bytes, each, at, connection;
 	__be16 id;
 	int i;
 
@@ -77,6 +77,7 @@ static __always_inline enum verdict emit_each(struct sk_buff *skb, struct place 
 		each = bytes;
 	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
 		return UNREADABLE;
+	connection = connection_of(ring, now, &headers.client);
 	at = place.before + (u32)(headers.transport - (incoming ? place.ip : skb->data)) + UDP_BYTES;
 	bpf_for(i, 0, MOST_DATAGRAMS) {
 		if (i * each >= bytes)
@@ -86,20 +87,21 @@ static __always_inline enum verdict emit_each(struct sk_buff *skb, struct place 
 			bpf_dynptr_read(&id, 2, &packet, at + i * each, 0);
 		else
 			bpf_dynptr_read(&id, 1, &packet, at + i * each, 0);
-		emit(cpu, ring, now, incoming ? PACKET_IN : PACKET_OUT, headers.address, a,
-		     (u32)headers.client_port << 16 | bpf_ntohs(id));
+		emit_of(cpu, ring, now, incoming ? PACKET_IN : PACKET_OUT, connection, a,
+			bpf_ntohs(id));
 	}
 	return OURS;
 }
 
 static __always_inline int datagram_in(struct sk_buff *skb, struct place place)
 {
+	struct client client = {};
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, key = 0;
-	u8 address = 0;
+	u32 cpu, connection;
+	u16 id = 0;
 
-	verdict = read_key(place, true, &key, &address);
+	verdict = read_datagram(place, true, &client, &id);
 	if (verdict == OTHER)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
@@ -107,8 +109,9 @@ static __always_inline int datagram_in(struct sk_buff *skb, struct place place)
 	if (!ring)
 		return 0;
 	if (verdict == OURS && !bytes_of_each(skb)) {
+		connection = connection_of(ring, 0, &client);
 		/* the clock last: the sojourn begins after this program's work */
-		emit(cpu, ring, bpf_ktime_get_ns(), PACKET_IN, address, packet_id(skb), key);
+		emit_of(cpu, ring, bpf_ktime_get_ns(), PACKET_IN, connection, packet_id(skb), id);
 		return 0;
 	}
 	verdict = emit_each(skb, place, true, cpu, ring, bpf_ktime_get_ns(), packet_id(skb));
@@ -374,17 +377,18 @@ int BPF_PROG(ring_write_called, struct io_kiocb *request)
 static __always_inline int datagram_out(struct sk_buff *skb, const struct net_device *dev)
 {
 	struct waiting_datagram waiting = {};
+	struct client client = {};
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, key = 0;
-	u8 address = 0;
-	u64 now, id;
+	u32 cpu, connection;
+	u64 now, packet;
+	u16 id = 0;
 
 	if (!may_be_ip(skb->protocol) || !at_server(dev))
 		return 0;
 	/* the clock first: the sojourn ends before this program's work */
 	now = bpf_ktime_get_ns();
-	verdict = read_key(place_out(skb), false, &key, &address);
+	verdict = read_datagram(place_out(skb), false, &client, &id);
 	if (verdict == OTHER)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
@@ -399,14 +403,15 @@ static __always_inline int datagram_out(struct sk_buff *skb, const struct net_de
 			__sync_fetch_and_add(&ring->unreadable, 1);
 		return 0;
 	}
+	connection = connection_of(ring, now, &client);
 	if (config.queues && holds_back(dev)) {
-		waiting.key = key;
+		waiting.key = key_of(connection, id);
 		waiting.number = number_at(now);
-		id = (u64)skb - (u64)&config;
-		bpf_map_update_elem(&waiting_datagrams, &id, &waiting, BPF_ANY);
-		emit(cpu, ring, now, DEVICE_QUEUE, address, waiting.number, key);
+		packet = (u64)skb - (u64)&config;
+		bpf_map_update_elem(&waiting_datagrams, &packet, &waiting, BPF_ANY);
+		emit_of(cpu, ring, now, DEVICE_QUEUE, connection, waiting.number, id);
 	}
-	emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
+	emit_of(cpu, ring, now, PACKET_OUT, connection, (u32)bpf_get_current_pid_tgid(), id);
 	return 0;
 }
 
@@ -429,23 +434,27 @@ SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(packet_left, const struct sk_buff *skb, const struct net_device *dev)
 {
 	const struct waiting_datagram *waiting;
+	struct client client = {};
 	struct ring *ring;
-	u32 cpu, key = 0;
-	u8 address = 0;
-	u64 now, id;
+	u32 cpu, connection;
+	u64 now, packet;
+	u16 id = 0;
 
 	if (!may_be_ip(skb->protocol) || !holds_back(dev) || !at_server(dev))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (read_key(place_out(skb), false, &key, &address) != OURS)
+	if (read_datagram(place_out(skb), false, &client, &id) != OURS)
 		return 0;
-	id = (u64)skb - (u64)&config;
-	waiting = bpf_map_lookup_elem(&waiting_datagrams, &id);
-	if (!waiting || waiting->key != key)
+	packet = (u64)skb - (u64)&config;
+	waiting = bpf_map_lookup_elem(&waiting_datagrams, &packet);
+	if (!waiting)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, now, DEVICE_QUEUE, address, waiting->number | LEFT, key);
+	if (!ring)
+		return 0;
+	connection = connection_of(ring, now, &client);
+	if (waiting->key == key_of(connection, id))
+		emit_of(cpu, ring, now, DEVICE_QUEUE, connection, waiting->number | LEFT, id);
 	return 0;
 }

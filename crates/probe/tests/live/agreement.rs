@@ -83,12 +83,14 @@ fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>
     let mut shares: [Vec<f64>; 6] = Default::default();
     let (mut at, mut seen, mut disordered) = (0, 0_u32, Vec::new());
     for place in 0..best.requests.len() {
-        let key = best.keys[place];
+        // each probe has its own numbers
+        let key = best.sent_as(best.keys[place]);
         if hidden(best.requests.stamps(place)) {
             continue;
         }
         seen += 1;
-        let Some(found) = (at..other.requests.len()).find(|&o| other.keys[o] == key) else {
+        let Some(found) = (at..other.requests.len()).find(|&o| other.sent_as(other.keys[o]) == key)
+        else {
             continue;
         };
         at = found + 1;

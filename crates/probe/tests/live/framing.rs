@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::testbed::pipeline::{ClientView, Exchange};
 use crate::testbed::streams::{Nginx, StreamBed};
-use crate::testbed::{keep, live};
+use crate::testbed::{keep, live, peers};
 use taillab_analysis::matcher::Framing;
 use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::summary::Matching;
@@ -43,10 +43,13 @@ fn talk(
     exchanges: &[Exchange],
 ) -> (u64, Matching) {
     let (recording, told) = record(bed, framing, rounds, exchanges);
+    let peers = peers(&recording.events().collect::<Vec<_>>());
     let starts: HashMap<u16, u16> = recording
         .events()
         .filter_map(|event| match event.kind {
-            EventKind::SegmentIn { key, bytes: 0, .. } => Some((key.port, key.id)),
+            EventKind::SegmentIn { key, bytes: 0, .. } => {
+                Some((peers[&key.connection].port(), key.id))
+            }
             _ => None,
         })
         .collect();
@@ -64,7 +67,8 @@ fn talk(
         }
     }
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
-        let (told, stamps) = (by_end[&(key.port, key.id)], request.server);
+        let port = peers[&key.connection].port();
+        let (told, stamps) = (by_end[&(port, key.id)], request.server);
         assert!(told.sent <= stamps.t1, "{told:?} {stamps:?}");
         assert!(stamps.t6 <= told.received, "{told:?} {stamps:?}");
     }

@@ -5,6 +5,7 @@
 //! One module alone: `make live ARGS="--only streams::"`.
 
 mod agreement;
+mod clients;
 mod disturbances;
 mod drain;
 mod framing;

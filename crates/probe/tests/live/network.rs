@@ -3,17 +3,17 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc::channel;
 
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
 use crate::testbed::{
-    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, now, round_trip,
-    segments_sent_again, spec,
+    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, now, peers,
+    round_trip, segments_sent_again, spec,
 };
 use taillab_analysis::{MatchOptions, match_events};
-use taillab_model::{Event, EventKind, Nanos, RequestKey, Stamps, address_hash};
+use taillab_model::{Event, EventKind, Nanos, RequestKey, Stamps};
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -32,11 +32,14 @@ fn events_of(spec: &ProbeSpec, reader: Option<u32>, cause: impl FnOnce()) -> Vec
     recording.into_events().collect()
 }
 
-/// The keys of requests, of responses, and how many were queued, read and written.
+/// Who sent a datagram or to whom it goes, and its id.
+type Sent = (SocketAddr, u16);
+
+/// The requests, the responses, and how many were queued, read and written.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    requests: Vec<RequestKey>,
-    responses: Vec<RequestKey>,
+    requests: Vec<Sent>,
+    responses: Vec<Sent>,
     queued: usize,
     read: usize,
     written: usize,
@@ -44,10 +47,12 @@ struct Seen {
 
 fn datagrams(events: &[Event], server: u32) -> Seen {
     let mut seen = Seen::default();
+    let peers = peers(events);
+    let sent = |key: RequestKey| (peers[&key.connection], key.id);
     for event in events {
         match event.kind {
-            EventKind::PacketIn { key, .. } => seen.requests.push(key),
-            EventKind::PacketOut { key, .. } => seen.responses.push(key),
+            EventKind::PacketIn { key, .. } => seen.requests.push(sent(key)),
+            EventKind::PacketOut { key, .. } => seen.responses.push(sent(key)),
             EventKind::Enqueued { .. } => seen.queued += 1,
             EventKind::ReadReturned { tid, .. } if tid == server => seen.read += 1,
             EventKind::WriteCalled { tid } if tid == server => seen.written += 1,
@@ -57,7 +62,7 @@ fn datagrams(events: &[Event], server: u32) -> Seen {
     seen
 }
 
-fn expected(keys: Vec<RequestKey>) -> Seen {
+fn expected(keys: Vec<Sent>) -> Seen {
     Seen {
         queued: keys.len(),
         read: keys.len(),
@@ -67,13 +72,12 @@ fn expected(keys: Vec<RequestKey>) -> Seen {
     }
 }
 
-fn key_of(client: &UdpSocket, id: u16) -> RequestKey {
+fn key_of(client: &UdpSocket, id: u16) -> Sent {
     let address = client.local_addr().expect("it is bound");
-    RequestKey {
-        address: address_hash(address.ip()),
-        port: address.port(),
+    (
+        SocketAddr::new(address.ip().to_canonical(), address.port()),
         id,
-    }
+    )
 }
 
 #[test]
@@ -143,11 +147,10 @@ fn a_packet_comes_in_once_whatever_its_driver() {
         let events = events_of(&spec, Some(bed.server_tid), || {
             for id in 0..100_u16 {
                 bed.round_trip(&id.to_be_bytes());
-                keys.push(RequestKey {
-                    address: address_hash(IpAddr::V4(CLIENT)),
-                    port: crate::testbed::tap::CLIENT_PORT,
+                keys.push((
+                    SocketAddr::from((CLIENT, crate::testbed::tap::CLIENT_PORT)),
                     id,
-                });
+                ));
             }
         });
         let seen = datagrams(&events, bed.server_tid);
@@ -207,8 +210,8 @@ fn streams_of_both_families_have_their_clients_address() {
         let to = to.parse().expect("an address");
         let mut port = 0;
         let events = events_of(&spec, None, || port = client.run(move || call(to)));
-        let address = address_hash(from.parse().expect("an address"));
-        let client = u32::from(address) << 16 | u32::from(port);
+        let client = SocketAddr::new(from.parse().expect("an address"), port);
+        let peers = peers(&events);
         let mut counts = [0; 4];
         let mut queued = HashSet::new();
         for event in &events {
@@ -222,7 +225,7 @@ fn streams_of_both_families_have_their_clients_address() {
                 EventKind::SegmentOut { key, .. } => (3, key),
                 _ => continue,
             };
-            assert_eq!(key.client(), client, "{:?}", event.kind);
+            assert_eq!(peers[&key.connection], client, "{:?}", event.kind);
             counts[at] += 1;
         }
         assert_eq!(counts, [20; 4], "{from}");
@@ -243,6 +246,7 @@ fn call(to: IpAddr) -> u16 {
 /// The clients' ports, of segments that came in, were queued, were read, and left.
 fn ports_at_each_stamp(events: &[Event]) -> [BTreeSet<u16>; 4] {
     let mut ports = [const { BTreeSet::new() }; 4];
+    let peers = peers(events);
     for event in events {
         let (at, key) = match event.kind {
             EventKind::SegmentIn { key, .. } => (0, key),
@@ -251,7 +255,7 @@ fn ports_at_each_stamp(events: &[Event]) -> [BTreeSet<u16>; 4] {
             EventKind::SegmentOut { key, .. } => (3, key),
             _ => continue,
         };
-        ports[at].insert(key.port);
+        ports[at].insert(peers[&key.connection].port());
     }
     ports
 }
@@ -466,14 +470,10 @@ fn segments_that_are_sent_again_are_seen() {
             stream.local_addr().expect("it is connected").port()
         });
     });
-    let wanted = RequestKey {
-        address: address_hash(IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2))),
-        port,
-        id: 0,
-    };
-    let again =
-        |event: &&Event| matches!(event.kind, EventKind::Retransmitted { key } if key == wanted);
-    let resent = |event: &&Event| matches!(event.kind, EventKind::SegmentOut { resent: true, key, .. } if key.port == port);
+    let peers = peers(&events);
+    let is_wanted = |key: RequestKey| peers[&key.connection] == (CLIENT, port).into();
+    let again = |event: &&Event| matches!(event.kind, EventKind::Retransmitted { key } if is_wanted(key) && key.id == 0);
+    let resent = |event: &&Event| matches!(event.kind, EventKind::SegmentOut { resent: true, key, .. } if is_wanted(key));
     let announced = events.iter().filter(again).count();
     assert!(announced >= 1);
     assert_eq!(events.iter().filter(resent).count(), announced);

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use crate::testbed::datagrams::DatagramBed;
 use crate::testbed::{ATTEMPTS, echo, first_unspoiled, live, share_that_lacks, was_blind};
 use taillab_analysis::{MatchOptions, Matched, match_events};
-use taillab_model::{Monotonic, Nanos, Stamps};
+use taillab_model::{Monotonic, Nanos, SentKey, Stamps};
 use taillab_probe::Probe;
 
 /// Places of T2 to T5 in [`Stamps`].
@@ -43,15 +43,16 @@ fn matched(bed: &DatagramBed, at_once: usize) -> Matched {
         ..MatchOptions::default()
     };
     let matched = match_events(recording.into_events(), &options);
-    let keys = matched.keys.iter().map(|key| (key.port, key.id));
-    let stamps: HashMap<(u16, u16), Stamps> = keys
+    let keys = matched.keys.iter().filter_map(|key| matched.sent_as(*key));
+    let stamps: HashMap<SentKey, Stamps> = keys
         .zip(matched.requests.iter().map(|r| r.server))
         .collect();
     assert_eq!(matched.unmatched, []);
     assert_eq!(matched.without_request, []);
     assert_eq!(stamps.len(), calls.len());
     for call in &calls {
-        let stamps = stamps[&(call.port, call.id)];
+        let (port, id) = (call.port, call.id);
+        let stamps = stamps[&SentKey { port, id }];
         assert!(call.sent <= stamps.t1, "{call:?} {stamps:?}");
         assert!(stamps.t6 <= call.received, "{call:?} {stamps:?}");
     }

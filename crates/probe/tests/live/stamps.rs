@@ -1,13 +1,11 @@
 //! The probe on the running kernel: a real server, real packets.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::testbed::{ATTEMPTS, SERVER_PORT, Testbed, begin, live, now};
+use crate::testbed::{ATTEMPTS, SERVER_PORT, Testbed, begin, live, now, peers};
 use taillab_analysis::{MatchOptions, match_events};
-use taillab_model::{
-    Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording, RequestKey, address_hash,
-};
+use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording, RequestKey};
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
@@ -76,17 +74,11 @@ fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
     let events: Vec<Event> = recording.into_events().collect();
     assert!(events.is_sorted_by_key(|event| event.at));
     let requests = join(&events, testbed.server_tid);
-    let keys: Vec<RequestKey> = requests.iter().map(|&(key, _)| key).collect();
-    let port = testbed.client_port();
-    let expected: Vec<RequestKey> = ids
-        .iter()
-        .map(|&id| RequestKey {
-            address: address_hash(testbed.client_address()),
-            port,
-            id,
-        })
-        .collect();
-    assert_eq!(keys, expected);
+    let peers = peers(&events);
+    let sent = |&(key, _): &(RequestKey, _)| (peers[&key.connection], key.id);
+    let client = SocketAddr::new(testbed.client_address(), testbed.client_port());
+    let expected = ids.iter().map(|&id| (client, id)).collect::<Vec<_>>();
+    assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), expected);
     let mut late = 0;
     for (key, stamps) in &requests {
         let all = [stamps.t1, stamps.t2, stamps.t4, stamps.t5, stamps.t6];

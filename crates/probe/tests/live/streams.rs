@@ -11,7 +11,7 @@ use crate::testbed::{
 };
 use taillab_analysis::{BlindWindow, MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
-use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording, Request, Stamps};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording, Request, RequestKey, Stamps};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
 
 const GET: &[u8] = b"get some-key-of-memcached\r\n";
@@ -53,6 +53,11 @@ fn keep(name: &str, bed: &StreamBed, calls: Calls) {
     testbed::keep(name, || record(bed, &bed.spec, &[], calls).recording);
 }
 
+/// The client's port of a request.
+fn port_of(matched: &Matched, key: RequestKey) -> u16 {
+    matched.sent_as(key).expect("its client is announced").port
+}
+
 /// Every call is one request, and its stamps lie between the client's. Only the last ones of a connection may
 /// be missing: see [`assert_only_the_end_is_missing`].
 fn assert_each_call_is_one_request(run: Run, sequential: bool) -> (Matched, Matching) {
@@ -63,7 +68,8 @@ fn assert_each_call_is_one_request(run: Run, sequential: bool) -> (Matched, Matc
     assert_eq!(matched.without_request, [], "responses without a request");
     let mut by_port: HashMap<u16, Vec<(Request, u16)>> = HashMap::new();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
-        by_port.entry(key.port).or_default().push((request, key.id));
+        let port = port_of(&matched, *key);
+        by_port.entry(port).or_default().push((request, key.id));
     }
     let mut next: HashMap<u16, usize> = HashMap::new();
     let mut missing = Vec::new();
@@ -103,7 +109,7 @@ fn assert_only_the_end_is_missing(
         assert_eq!(call.received, last.received, "{call:?} is not the last");
         let of_port = matched.requests.iter().zip(&matched.keys);
         let took = of_port
-            .filter(|(_, key)| key.port == call.port)
+            .filter(|(_, key)| port_of(matched, **key) == call.port)
             .map(|(request, _)| request.server.t6.saturating_since(request.server.t1))
             .chain([call.received.saturating_since(call.sent)]);
         let longest = took.max().unwrap_or_default();
@@ -314,10 +320,10 @@ fn passages(recording: &Recording) -> (Vec<Monotonic>, Vec<Monotonic>) {
         } = event.kind
         {
             match leaves {
-                false => _ = handed_down.insert((key.port, number), event.at),
+                false => _ = handed_down.insert((key.connection, number), event.at),
                 true => {
                     left.push(event.at);
-                    waited.push(handed_down[&(key.port, number)]);
+                    waited.push(handed_down[&(key.connection, number)]);
                 }
             }
         }
@@ -454,12 +460,12 @@ fn assert_each_call_is_right_or_ambiguous(run: Run) -> Matching {
     let mut by_port: HashMap<u16, Vec<(Monotonic, Option<Monotonic>)>> = HashMap::new();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
         let stamps = request.server;
-        let of_port = by_port.entry(key.port).or_default();
+        let of_port = by_port.entry(port_of(&matched, *key)).or_default();
         of_port.push((stamps.t1, Some(stamps.t6)));
     }
     for request in &matched.unmatched {
         assert!(request.ambiguous, "{request:?}");
-        let of_port = by_port.entry(request.key.port).or_default();
+        let of_port = by_port.entry(port_of(&matched, request.key)).or_default();
         of_port.push((request.t1, None));
     }
     let mut missing = Vec::new();

@@ -19,7 +19,7 @@ fn sojourn(row: &RequestRow) -> Option<i64> {
     row.server?.sojourn().map(length_ns)
 }
 
-const COLUMNS: [Column<RequestRow>; 24] = [
+const COLUMNS: [Column<RequestRow>; 25] = [
     Column::instant(
         "t1",
         "the driver handed the request's packet to the stack",
@@ -80,18 +80,24 @@ const COLUMNS: [Column<RequestRow>; 24] = [
         |row| row.operation.map(name_of),
     ),
     Column::number("client_port", "the client's port", |row| {
-        Some(u32::from(row.key?.port))
+        Some(u32::from(row.peer?.port()))
     }),
+    Column::text(
+        "client_address",
+        "the client's address; one of 240.0.0.0/4 stands for an address that was not recorded; missing in recordings \
+         of older versions",
+        |row| Some(row.peer?.address()?.to_string()),
+    ),
     Column::number(
         "client_hash",
         "a hash of 8 bits of the client's address",
-        |row| Some(u32::from(row.key?.address)),
+        |row| Some(u32::from(row.peer?.hash())),
     ),
     Column::number(
         "request_id",
         "which request of its client and port: over UDP the protocol's id, over TCP the low 16 bits of the sequence number \
          after its last byte",
-        |row| Some(u32::from(row.key?.id)),
+        |row| Some(u32::from(row.id?)),
     ),
     Column::flag("warm_up", "sent before the measurement began", |row| {
         Some(row.warm_up)

@@ -1,15 +1,18 @@
 //! One request.
 
 use taillab_model::explanation::Cause;
-use taillab_model::{ClientTimes, Nanos, Operation, RequestKey, Stamps, Tid};
+use taillab_model::{ClientTimes, Nanos, Operation, Peer, Stamps, Tid};
 
 /// One request as `requests.parquet` and `latency.hlog` take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRow {
     /// The server's stamps; `None` where no response was matched to the request.
     pub server: Option<Stamps>,
-    /// What its packets carried; `None` where that is not known.
-    pub key: Option<RequestKey>,
+    /// Who sent it; `None` where that is not known.
+    pub peer: Option<Peer>,
+    /// Which of its client's requests it is, as [`RequestKey::id`](taillab_model::RequestKey::id); `None` where that is
+    /// not known.
+    pub id: Option<u16>,
     /// Its sojourn in the ideal queue; `None` where T1 is not known.
     pub ideal: Option<Nanos>,
     /// The thread that served it; `None` where that was not seen.

@@ -112,7 +112,8 @@ fn simulated(length: Nanos) -> Sample {
         arrivals.push(t1);
         rows.push(RequestRow {
             server: Some(Stamps::new(at(t1), middle, at(t6))),
-            key: None,
+            peer: None,
+            id: None,
             ideal: None,
             worker: None,
             main_cause: None,

@@ -239,11 +239,7 @@ fn what_gets_no_entry_is_not_split_into_pieces() {
 fn woken_together() -> Vec<Event> {
     const MOVES: Tid = 12;
     const OTHER: Tid = 77;
-    let key = |id: u32| RequestKey {
-        address: 0,
-        port: 40_000,
-        id: id as u16,
-    };
+    let key = |id: u32| RequestKey::hashed(0, 40_000, id as u16);
     let switched = |prev, next, sleeps: bool| EventKind::Switched {
         prev,
         next,

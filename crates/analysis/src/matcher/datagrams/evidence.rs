@@ -65,7 +65,7 @@ impl IdEvidence {
         self.events.push(event);
         match event.kind {
             EventKind::PacketIn { key, .. } => {
-                let client = self.clients.entry(key.client()).or_default();
+                let client = self.clients.entry(key.connection).or_default();
                 if let Some(last) = client.last.replace(key.id) {
                     self.followed += 1;
                     self.differ += u32::from(last != key.id);
@@ -77,7 +77,7 @@ impl IdEvidence {
                 client.answered = None;
             }
             EventKind::PacketOut { key, .. } => {
-                if let Some(client) = self.clients.get_mut(&key.client()) {
+                if let Some(client) = self.clients.get_mut(&key.connection) {
                     client.respond(key.id, &mut self.responses);
                 }
             }

@@ -119,7 +119,7 @@ impl Connection {
     /// `for_good`.
     pub(in crate::matcher) fn set_aside(&mut self, for_good: bool, settled: &mut Vec<Settled>) {
         if self.aside == Aside::No && !self.was_aside {
-            settled.push(Settled::Aside(self.port));
+            settled.push(Settled::Aside(self.number));
         }
         self.aside = match for_good || self.was_aside {
             true => Aside::ForGood,
@@ -153,7 +153,7 @@ impl Connection {
         }
         *self = Self {
             seen: self.seen,
-            port: self.port,
+            number: self.number,
             was_aside: true,
             ..Self::joined(start, at, framing)
         };

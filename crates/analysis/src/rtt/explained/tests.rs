@@ -33,11 +33,7 @@ fn switched(prev: Tid, next: Tid) -> EventKind {
 /// Round trips between CPU 0 (server) and CPU 1 (client), whose threads sleep in between. In one of a
 /// hundred the hog has the CPU of `end` when the thread there is woken.
 fn recorded(end: RttEnd) -> (Vec<Event>, Vec<RoundTrip>) {
-    let key = RequestKey {
-        address: 3,
-        port: 4_000,
-        id: 0,
-    };
+    let key = RequestKey::hashed(3, 4_000, 0);
     let packet = PacketId(7);
     let mut events = Vec::new();
     let mut round_trips = Vec::new();
@@ -110,6 +106,7 @@ fn explained(end: RttEnd) -> RttExplanation {
             server: false,
             real_time: None,
         }],
+        hashed_clients: true,
         ..RecordingContext::default()
     };
     let client = ClientEnd {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use taillab_model::summary::Connect;
-use taillab_model::{Operation, RequestKey};
+use taillab_model::{Operation, SentKey};
 
 use super::*;
 use crate::protocol::MessageSizes;
@@ -385,11 +385,7 @@ fn idle_connections_are_taken_in_turn_and_keys_follow_the_bytes() {
     assert_eq!(connections, [0, 1, 0, 1]);
     // five bytes each, across the wrap of the sequence numbers
     let named: Vec<_> = (0..4).map(|k| keys.key_of(k).unwrap()).collect();
-    let key = |port, id| RequestKey {
-        address: 0,
-        port,
-        id,
-    };
+    let key = |port, id| SentKey { port, id };
     assert_eq!(
         named,
         [key(1, 65_534), key(2, 65_534), key(1, 3), key(2, 3)]

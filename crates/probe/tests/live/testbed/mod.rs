@@ -12,6 +12,7 @@ pub(crate) mod streams;
 pub(crate) mod tap;
 mod unspoiled;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, UnshareFlags, gettid, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
-use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
+use taillab_model::{Announcements, Event, EventKind, MiddleStamps, Monotonic, Recording, Stamps};
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -334,6 +335,23 @@ pub(crate) fn joined() -> (Namespace, Namespace, DeviceId) {
         ip("link set client up");
     });
     (server, client, device)
+}
+
+/// Whose the numbers of connections are in these events.
+pub(crate) fn peers(events: &[Event]) -> HashMap<u32, SocketAddr> {
+    let mut announcements = Announcements::default();
+    let announced = events.iter().filter_map(|event| match event.kind {
+        EventKind::Announced { connection, part } => {
+            Some((connection, announcements.take(connection, part)?))
+        }
+        _ => None,
+    });
+    let mut peers = HashMap::new();
+    for (connection, address) in announced {
+        // nobody else has the number later
+        assert_eq!(peers.insert(connection, address), None, "{connection}");
+    }
+    peers
 }
 
 /// One request of this client and its response.

@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use taillab_analysis::pseudonyms::Pseudonyms;
 use taillab_analysis::{Framing, Redaction};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::probe as probe_failure;
@@ -192,6 +193,8 @@ pub struct Sinks {
     until: Option<Nanos>,
     /// Blanks content before anything takes it.
     redaction: Option<Redaction>,
+    /// Replaces the addresses of clients before that.
+    pseudonyms: Pseudonyms,
 }
 
 impl Sinks {
@@ -206,6 +209,7 @@ impl Sinks {
         let framing = framing.transpose().map_err(io::Error::other)?;
         Ok(Self {
             redaction: framing.and_then(Redaction::new),
+            pseudonyms: Pseudonyms::default(),
             file: file.try_clone()?,
             writer: RecordingWriter::new(file, base, context)?,
             live: windows.map(|out| Live::new(base, out)),
@@ -223,12 +227,15 @@ impl Sinks {
 
 impl EventSink for Sinks {
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
-        let redacted = self.redaction.as_mut().map(|redaction| {
+        let discreet = (self.redaction.is_some() || Pseudonyms::have_work(events)).then(|| {
             let mut events = events.to_vec();
-            redaction.redact(cpu, &mut events);
+            self.pseudonyms.replace(&mut events);
+            if let Some(redaction) = &mut self.redaction {
+                redaction.redact(cpu, &mut events);
+            }
             events
         });
-        let events = redacted.as_deref().unwrap_or(events);
+        let events = discreet.as_deref().unwrap_or(events);
         if let Some(until) = self.until {
             let kept = events.iter().filter(|event| event.since_base() <= until);
             return self.writer.take(cpu, &kept.copied().collect::<Vec<_>>());
