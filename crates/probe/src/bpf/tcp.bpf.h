@@ -63,21 +63,30 @@ static __always_inline enum verdict read_segment(struct place place, bool incomi
 		number_;                                                                   \
 	})
 
-#define RCV_SHUTDOWN 1
+#define SEND_SHUTDOWN 2
+
+/* of enum in net/tcp_states.h: those in which the client's end has come */
+#define CLIENT_ENDED (1 << 8 /* CLOSE_WAIT */ | 1 << 9 /* LAST_ACK */ | 1 << 11 /* CLOSING */)
+
+/* sk_shutdown does not say it: a server that closes does not want to receive either */
+static __always_inline bool client_has_ended(const struct sock *sk)
+{
+	return 1 << (sk->__sk_common.skc_state & 15) & CLIENT_ENDED;
+}
 
 /*
  * How far the client's stream has come in, or been read, without the place that its end (FIN) takes behind it.
  */
 static __always_inline u32 queued_upto(const struct sock *sk)
 {
-	return TCP_NUMBER(sk, rcv_nxt) - !!(sk->sk_shutdown & RCV_SHUTDOWN);
+	return TCP_NUMBER(sk, rcv_nxt) - client_has_ended(sk);
 }
 
 static __always_inline u32 read_upto(const struct sock *sk)
 {
 	u32 read = TCP_NUMBER(sk, copied_seq);
 
-	return sk->sk_shutdown & RCV_SHUTDOWN && read == TCP_NUMBER(sk, rcv_nxt) ? read - 1 : read;
+	return client_has_ended(sk) && read == TCP_NUMBER(sk, rcv_nxt) ? read - 1 : read;
 }
 
 /*
@@ -426,6 +435,17 @@ static __always_inline bool note_waiting(const struct sock *sk, const struct seg
 }
 
 /*
+ * Whether the server has written more to the stream than up to `end`. The end of its stream (FIN) takes a place behind
+ * what it wrote, and may leave in the segment of the last response.
+ */
+static __always_inline bool more_is_written(const struct sock *sk, u32 end)
+{
+	u32 left = TCP_NUMBER(sk, write_seq) - end;
+
+	return left && !(left == 1 && sk->sk_shutdown & SEND_SHUTDOWN);
+}
+
+/*
  * A segment of a response leaves. Its socket says how far the server has read by now; no
  * acknowledgement of the client can change that meanwhile. It is never beyond the acknowledgement
  * number in the segment, and it separates requests that were received but not yet read.
@@ -465,7 +485,7 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 	if (config.queues && holds_back(dev) && note_waiting(sk, &segment, number_at(now)))
 		emit_of(cpu, ring, now, DEVICE_QUEUE, connection, number_at(now), 0);
 	a = (u32)bpf_get_current_pid_tgid();
-	if (segment.seq + segment.bytes != TCP_NUMBER(sk, write_seq))
+	if (more_is_written(sk, segment.seq + segment.bytes))
 		a |= MORE;
 	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0 && TCP_NUMBER(sk, total_retrans))
 		a |= RESENT;

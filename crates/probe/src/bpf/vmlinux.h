@@ -149,6 +149,7 @@ struct tcphdr {
 
 struct sock_common {
 	unsigned short skc_family;
+	volatile unsigned char skc_state;
 	__be16 skc_dport;
 	__u16 skc_num;
 	__be32 skc_daddr;

@@ -1,5 +1,5 @@
 //! Unusual ways by which requests come and responses leave, each with exact counts: in the packet that opens a
-//! connection, before its end, behind extension headers, several in one packet, and without a copy.
+//! connection, before or with its end, behind extension headers, several in one packet, and without a copy.
 //!
 //! Needs Python.
 
@@ -42,6 +42,13 @@ def serve(connection):
     if kind == 'half_closed':
         while connection.recv(100):
             pass
+        connection.sendall(bytes(100))
+        connection.close()
+        return
+    if kind == 'closed':
+        # the end of its stream leaves in the segment of the response
+        connection.recv(100, socket.MSG_WAITALL)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         connection.sendall(bytes(100))
         connection.close()
         return
@@ -103,6 +110,13 @@ elif kind == 'half_closed':
         client.sendall(request)
         client.shutdown(socket.SHUT_WR)
         receive(client, 100)
+        answered += 1
+elif kind == 'closed':
+    for _ in range(20):
+        client = socket.create_connection((address, port))
+        client.sendall(request)
+        receive(client, 100)
+        assert client.recv(100) == b''
         answered += 1
 else:
     length = 50_000 if kind in ('zerocopy', 'sendfile') else 100
@@ -180,6 +194,7 @@ fn requests_that_come_in_unusual_ways_are_one_each() {
     for (kind, address) in [
         ("fastopen", "10.99.0.1"),
         ("half_closed", "10.99.0.1"),
+        ("closed", "10.99.0.1"),
         ("extensions", "fd99::1"),
         ("zerocopy", "10.99.0.1"),
         ("sendfile", "10.99.0.1"),
