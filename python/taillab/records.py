@@ -2133,7 +2133,7 @@ class SlowRequest(Record):
     omitted_activities: int
     """Activities that were left out (`SlowRequest::shorten`)."""
     port: int
-    """The client's port."""
+    """The client's port; 0 where it is not known."""
     sojourn_ns: Nanos
     """T6 − T1."""
     stamps_ns: list[Nanos | None]

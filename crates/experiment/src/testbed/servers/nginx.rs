@@ -79,12 +79,6 @@ fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
     // nginx closes idle connections when fewer than a sixteenth of these are left
     let connections = 2 * experiment.client.all_connections() + 64;
-    // where nginx closes, the corked end of a response would leave with the end of the connection, in a packet that is
-    // taken for one that more follows; so it is written at once, from memory
-    let corks = match experiment.client.connect {
-        Connect::Once => "on",
-        Connect::Each => "off",
-    };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))
@@ -100,8 +94,8 @@ events {{
 http {{
     access_log off;
     default_type text/html;
-    sendfile {corks};
-    tcp_nopush {corks};
+    sendfile on;
+    tcp_nopush on;
     server_tokens off;
     keepalive_timeout 1d;
     keepalive_requests 1000000000;
