@@ -314,5 +314,7 @@ fn closed_loops_open_connections_too() {
     let played = ping_pong(&mut client, &load, &mut NoHooks).unwrap();
     assert_eq!(ends(&played), [ConnectEnd::Connected; 100]);
     let served = server.stop();
-    assert_eq!(served.connections, served.total());
+    // what the loop had open when its time was up sends nothing more
+    let unused = served.connections - served.total();
+    assert!(unused <= 4, "{unused}");
 }

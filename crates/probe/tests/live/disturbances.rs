@@ -39,6 +39,7 @@ fn nothing_is_recorded_that_was_not_asked_for() {
                 | EventKind::ReadReturned { .. }
                 | EventKind::WriteCalled { .. }
                 | EventKind::PacketOut { .. }
+                | EventKind::Announced { .. }
                 | EventKind::Switched { asleep: None, .. }
         )
     };

@@ -124,9 +124,8 @@ pub const EXPLANATION: &str = "“Response time” is how long a user waits, fro
                                schedule \
 wanted the request sent; “service time” counts from the moment it was sent; “lateness” is the \
 generator’s own delay before that. Between the two a request may wait for its connection, which is busy with the \
-request before: “wait for connection” is there where any did. Where each request has a connection of its own, \
-“connecting” is from the SYN until that is up and the request is sent. The “client’s floor” is the response time of the same \
-schedule against a responder that does nothing.";
+request before (“wait for connection”), or until one of its own is open (“connecting”). The “client’s floor” is the \
+response time of the same schedule against a responder that does nothing.";
 
 /// One request as `requests.parquet` and `latency.hlog` of a load take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
