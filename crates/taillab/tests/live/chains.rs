@@ -9,7 +9,9 @@ const HOLDER: &str = "lock-holder";
 /// What a run says of a server whose lock is held for 8 ms every 60 ms, while the holder does this.
 fn held(does: &str) -> Value {
     let fault = format!("lock:60ms,8ms{does}");
+    let place = tempfile::tempdir().unwrap();
     let mut run = taillab();
+    run.arg("-o").arg(place.path().join("run"));
     run.args(["run", "null-rpc", "--json", "-R", "500", "-d", "2s"])
         .args(["--warmup", "300ms", "--pairs", "6", "--block", "60ms"])
         .args(["--server-arg", "--fault", "--server-arg", &fault]);

@@ -108,10 +108,10 @@ pub(super) fn collections(timeline: &Timeline, labels: &mut Labels) -> Vec<Pause
 
 /// How the numbers of threads change then: of those on CPUs that stop others, of the others on CPUs, and of those that
 /// stop others and are on a CPU or wait for one.
-type Change = (u64, [i32; 3]);
+type CountChange = (u64, [i32; 3]);
 
 /// When the threads that stop the others begin and cease to want a CPU.
-fn readiness(timeline: &Timeline, parts: &IdMap<InPause>) -> Vec<Change> {
+fn readiness(timeline: &Timeline, parts: &IdMap<InPause>) -> Vec<CountChange> {
     let stops = |part: &InPause| matches!(part, InPause::Stops(_));
     let stopping = parts.iter().filter(|(_, part)| stops(part));
     let mut changes = Vec::new();
@@ -135,7 +135,7 @@ fn readiness(timeline: &Timeline, parts: &IdMap<InPause>) -> Vec<Change> {
 }
 
 /// The pauses, from the changes in order of time.
-fn between(changes: &[Change]) -> Vec<(u64, u64)> {
+fn between(changes: &[CountChange]) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     let (mut stopping, mut others, mut ready) = (0, 0, 0);
     // since when nothing but the runtime's threads was on a CPU, and one of them wanted to be
