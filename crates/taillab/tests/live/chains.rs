@@ -11,10 +11,11 @@ fn held(does: &str) -> Value {
     let fault = format!("lock:60ms,8ms{does}");
     let place = tempfile::tempdir().unwrap();
     let mut run = taillab();
-    run.arg("-o").arg(place.path().join("run"));
     run.args(["run", "null-rpc", "--json", "-R", "500", "-d", "2s"])
         .args(["--warmup", "300ms", "--pairs", "6", "--block", "60ms"])
-        .args(["--server-arg", "--fault", "--server-arg", &fault]);
+        .args(["--server-arg", "--fault", "--server-arg", &fault])
+        .arg("-o")
+        .arg(place.path().join("run"));
     let output = run.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
