@@ -27,7 +27,7 @@ fn burnt(burner: Guarded) -> u64 {
 fn it_goes_on_without_a_standard_input_until_a_signal() {
     let burner = burn(Stdio::null());
     let pid = burner.id();
-    let least = Duration::from_millis(50);
+    let least = Duration::from_millis(300);
     wait_for("CPU time", || (cpu_time(pid) > least).then_some(()));
     signal(pid, "TERM");
     assert!(burnt(burner) >= 10);
@@ -37,7 +37,7 @@ fn it_goes_on_without_a_standard_input_until_a_signal() {
 fn it_ends_with_the_pipe_of_its_standard_input() {
     let mut burner = burn(Stdio::piped());
     let pid = burner.id();
-    let least = Duration::from_millis(50);
+    let least = Duration::from_millis(300);
     wait_for("CPU time", || (cpu_time(pid) > least).then_some(()));
     drop(burner.stdin.take());
     assert!(burnt(burner) >= 10);
