@@ -41,7 +41,7 @@ macro_rules! mitigations {
 mitigations! {
     RT_PRIORITY = "rt-priority",
         "the server's threads under SCHED_FIFO",
-        treats [Background, Order, OwnThreads],
+        treats [Background, Order],
         costs "a server that never sleeps starves every other thread on its CPUs, including \
                ksoftirqd; without rt-runtime, the kernel stops the server for 50 ms of each second \
                at full load";
@@ -105,6 +105,10 @@ mitigations! {
         "storage in separate threads, or data in memory",
         treats [BlockedIo],
         costs "a change to the server";
+    SERVER_THREADS = "server-threads",
+        "no more workers than the server has CPUs",
+        treats [OwnThreads],
+        costs "a restart of the server; a worker that blocks leaves its CPU idle";
     FINER_LOCKS = "finer-locks",
         "no lock held across requests (finer or none)",
         treats [BlockedLock],

@@ -177,6 +177,9 @@ pub const MITIGATIONS: &[Mitigation] = &[
     by_hand(mitigation::ASYNC_IO)
         .effects(&[Effect::Without(Cause::BlockedIo)])
         .keeps("the storage's own time in requests that need it"),
+    by_hand(mitigation::SERVER_THREADS)
+        .needs(Needs::SeveralWorkers)
+        .effects(&[Effect::Without(Cause::OwnThreads)]),
     by_hand(mitigation::FINER_LOCKS)
         .effects(&[Effect::Without(Cause::BlockedLock)]),
     by_hand(mitigation::SHARED_QUEUE)

@@ -1,6 +1,6 @@
 //! One measurement of a disturbed server, with the truth of what disturbed it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::net::SocketAddr;
 
@@ -157,17 +157,20 @@ pub fn measure(
 fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBlock {
     let entries = || recorded.load.iter_measured();
     let times: Vec<ClientTimes> = entries().map(|entry| entry.times).collect();
-    let judged = setup.delayed_connections().map(|(one_in, place)| {
-        let is_delayed = |connection: usize| connection % one_in == place;
-        let delayed = entries().map(|entry| entry.connection.is_some_and(is_delayed));
-        delayed.collect()
-    });
+    let is_judged = |connection: Option<usize>| match setup.delayed_connections() {
+        Some((one_in, place)) => connection.is_some_and(|connection| connection % one_in == place),
+        None => true,
+    };
+    let some_are_not = setup.delayed_connections().is_some();
+    let of_some = entries().filter(|entry| some_are_not && is_judged(entry.connection));
+    let ports: BTreeSet<u16> = of_some.filter_map(|entry| entry.port).collect();
     let late = late(entries().map(|entry| (entry.times.intended, entry.turn())));
     ClientBlock {
         sojourns_ns: (times.iter())
             .map(|times| times.received?.checked_since(times.sent))
             .collect(),
-        judged: judged.unwrap_or_default(),
+        judged: (entries().map(|entry| is_judged(entry.connection))).collect(),
+        ports: ports.into_iter().collect(),
         stolen_share: recorded.server_cpus.map_or(0.0, |used| used.steal_share),
         late_share: late.as_secs_f64() / length.as_secs_f64(),
     }

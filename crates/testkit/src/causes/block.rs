@@ -13,7 +13,7 @@ use taillab_analysis::{
 use taillab_load::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Prediction};
 use taillab_model::summary::ServerResult;
-use taillab_model::{Monotonic, Nanos, Quantile, Recording, quantile_rank};
+use taillab_model::{Monotonic, Nanos, Quantile, Recording, RequestKey, quantile_rank};
 
 use super::criteria::MOST_CONTAMINATED;
 use super::kind::{BaseServer, Oracle, Promise};
@@ -28,6 +28,9 @@ pub struct ClientBlock {
     pub sojourns_ns: Vec<Option<Nanos>>,
     /// Whether each of them is judged; empty if all are.
     pub judged: Vec<bool>,
+    /// The client's ports of those that are judged; empty if all are.
+    #[serde(default)]
+    pub ports: Vec<u16>,
     /// The share of the server's CPU time that the hypervisor took (`/proc/stat`).
     pub stolen_share: f64,
     /// The share of the block for which the generator was late with a request.
@@ -101,7 +104,7 @@ pub struct Block {
     pub service_time: Nanos,
     /// Events that the probe lost.
     pub lost_events: u64,
-    /// All charges, by cause and culprit.
+    /// All charges to requests that are judged, by cause and culprit.
     pub charges: Vec<Charge>,
     /// Charge and truth of each request, in the order of the answers; empty if single requests have no truth.
     pub requests: Vec<RequestCharge>,
@@ -171,6 +174,7 @@ impl Block {
             ..AnalysisOptions::new(service_time, workers, from)
         };
         let sources = setup.sources(&truth.injected);
+        let is_judged = judged(&matched, &truth.client.ports);
         let costs = costs(setup, &matched, &truth.injected, service_time);
         let mut costs_ns = vec![0.0; costs.len()];
         let window = Arc::new(Window::whole(matched, timeline));
@@ -185,6 +189,9 @@ impl Block {
         analysis.push(&window, |entry, labels| {
             block.sojourns.push(Nanos::new(entry.sojourn_ns));
             last_t6 = last_t6.max(entry.stamps.t6);
+            if !is_judged[entry.place] {
+                return;
+            }
             let mut charged = Nanos::ZERO;
             for (label, excess) in entry.excess {
                 let charge = Charge {
@@ -344,6 +351,15 @@ fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) ->
             Vec::new()
         }
     }
+}
+
+/// Whether each request came from one of these ports; all are where there are none.
+fn judged(matched: &Matched, ports: &[u16]) -> Vec<bool> {
+    let of = |key: &RequestKey| {
+        let peer = matched.clients.of(key.connection);
+        ports.is_empty() || peer.is_some_and(|peer| ports.contains(&peer.port()))
+    };
+    matched.keys.iter().map(of).collect()
 }
 
 fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {

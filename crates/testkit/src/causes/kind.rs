@@ -188,7 +188,7 @@ kinds! {
         real_time: false,
         server: BaseServer::Threads,
         without: Some(Disturbance::RealTime),
-        ..structure(Cause::OwnThreads, "rt-priority", "gave all workers the same priority")
+        ..structure(Cause::OwnThreads, "server-threads", "gave all workers the same priority")
     };
     /// Four workers on one CPU, of which one yields to the others
     Siblings = Injection {
@@ -197,7 +197,7 @@ kinds! {
         server: BaseServer::Siblings,
         without: Some(Disturbance::RealTime),
         told: FIRST,
-        ..structure(Cause::OwnThreads, "rt-priority", "gave all workers the same priority")
+        ..structure(Cause::OwnThreads, "server-threads", "gave all workers the same priority")
     };
     /// Every other connection belongs to one of four workers
     Imbalance = Injection {

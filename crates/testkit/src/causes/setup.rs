@@ -127,19 +127,18 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// N and a place below it, if the connection at this place of each N has a delayed thread. Only the requests of these
-    /// connections are judged: the order of service delays one request and speeds up another.
+    /// N and a place below it, if the connection at this place of each N has a thread that the injection delays. Only the
+    /// requests of these connections are judged, in both blocks: the order of service delays one request and speeds up
+    /// another.
     pub fn delayed_connections(&self) -> Option<(usize, usize)> {
-        self.disturbances
-            .iter()
-            .find_map(|disturbance| match disturbance {
-                // the first worker has the connection that asked whether the server is ready
-                Disturbance::Yielding(one_in) if self.server == BaseServer::Siblings => {
-                    Some((*one_in, one_in - 2))
-                }
-                Disturbance::Yielding(one_in) => Some((*one_in, one_in - 1)),
-                _ => None,
-            })
+        match self.kind.injection().disturbance {
+            // the first worker has the connection that asked whether the server is ready
+            Some(Disturbance::Yielding(one_in)) if self.server == BaseServer::Siblings => {
+                Some((one_in, one_in - 2))
+            }
+            Some(Disturbance::Yielding(one_in)) => Some((one_in, one_in - 1)),
+            _ => None,
+        }
     }
 
     /// The same without the cause: the other block of each pair.

@@ -100,7 +100,17 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
     let server = scene.server()?;
     let others = scene.other_cpus()?;
     if scene.text("/sys/fs/cgroup/cpuset/cpuset.cpus").is_some() {
-        return Ok(version_1(scene, server, &others).into());
+        let sharing = groups_with(scene, &scene.cpus);
+        let changes = version_1(scene, server, &others, sharing.is_empty());
+        let proposal = Proposal::from(changes);
+        return Ok(match sharing.as_slice() {
+            [] => proposal,
+            [group, ..] => proposal.with_note(format!(
+                "the control group {group} has CPUs of the server as well, so they cannot be exclusive: its threads are \
+                 moved by their affinity, and those that it starts later may run there (give it other CPUs in \
+                 {MOUNT_1}{group}/cpuset.cpus)"
+            )),
+        });
     }
     let notes: Vec<String> = forgotten(scene).into_iter().collect();
     if let Some(changes) = by_systemd(scene, server, &others) {
@@ -167,11 +177,34 @@ pub(super) fn in_group(
     Change::new(setting, new, why)
 }
 
-/// Two groups below the root: one for the server, one for what was in the root. Groups that
-/// others have made stay as they are: where one of them has the server's CPUs, the kernel refuses
-/// `cpu_exclusive`, and nothing is applied.
-fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Change> {
-    const MOUNT: &str = "/sys/fs/cgroup/cpuset";
+/// Where cpusets of version 1 are.
+const MOUNT_1: &str = "/sys/fs/cgroup/cpuset";
+
+/// The groups right below the root that have some of these CPUs, such as those of a container engine. Where there is one,
+/// the kernel refuses `cpu_exclusive` to any other.
+fn groups_with(scene: &Scene, cpus: &CpuSet) -> Vec<String> {
+    let below = scene.names(MOUNT_1).into_iter();
+    let mut sharing: Vec<String> = below
+        .filter(|group| {
+            let has = scene.text(&format!("{MOUNT_1}/{group}/cpuset.cpus"));
+            let has = has.and_then(|has| has.trim().parse::<CpuSet>().ok());
+            has.is_some_and(|has| !has.intersection(cpus).is_empty())
+        })
+        .map(|group| format!("/{group}"))
+        .collect();
+    sharing.sort_unstable();
+    sharing
+}
+
+/// Two groups below the root: one for the server, one for what was in the root. Groups that others have made stay as
+/// they are.
+fn version_1(
+    scene: &Scene,
+    server: &ServerThreads,
+    others: &CpuSet,
+    is_exclusive: bool,
+) -> Vec<Change> {
+    const MOUNT: &str = MOUNT_1;
     let own = format!("taillab-{}", server.process.pid);
     let rest = format!("{own}-others");
     let memory = scene
@@ -210,12 +243,10 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
         ));
     }
     let exclusive = "nobody else's cpuset has these CPUs";
-    changes.push(in_group(
-        &format!("{MOUNT}/{own}"),
-        "cpuset.cpu_exclusive",
-        "1",
-        exclusive,
-    ));
+    changes.extend(is_exclusive.then(|| {
+        let folder = format!("{MOUNT}/{own}");
+        in_group(&folder, "cpuset.cpu_exclusive", "1", exclusive)
+    }));
     for thread in &server.threads {
         let why = format!("{} of {} into its cpuset", thread.name, server.name);
         changes.push(moves(thread, &own, why));

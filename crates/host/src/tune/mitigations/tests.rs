@@ -426,3 +426,26 @@ fn a_server_on_several_nodes_takes_one_instance_for_each() {
         "{note}"
     );
 }
+
+#[test]
+fn another_group_with_the_servers_cpus_is_named_and_they_are_not_exclusive() {
+    const OTHERS: &str = "sys/fs/cgroup/cpuset/engine/cpuset.cpus";
+    let exclusive_with = |others: &str| {
+        let mut machine = MACHINE.to_vec();
+        machine.push(("sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n"));
+        machine.push((OTHERS, others));
+        let (folder, roots) = tree(&machine);
+        let mut plan = tuner(&roots, folder.path())
+            .plan(&["dedicated-cpus"], &scope())
+            .unwrap();
+        let proposal = plan.parts.remove(0).proposal.unwrap();
+        let mut changes = proposal.changes.iter();
+        let is_exclusive = changes.any(|change| format!("{change:?}").contains("cpu_exclusive"));
+        (is_exclusive, proposal.notes.join("\n"))
+    };
+    assert_eq!(exclusive_with("0-1,4\n"), (true, String::new()));
+    assert_eq!(exclusive_with("\n"), (true, String::new()));
+    let (is_exclusive, note) = exclusive_with("0-7\n");
+    assert!(!is_exclusive);
+    assert!(note.contains("the control group /engine has"), "{note}");
+}
