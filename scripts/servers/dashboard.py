@@ -26,7 +26,7 @@ VARIABLES = {"instance": ".*", "__rate_interval": "10s", "__range": "10s", "__in
 def attempt(bench):
     port, metrics, web = free_port(), free_port(), free_port()
     bench.serve("echo", port, bench.taillab, "serve", "epoll-per-worker", "--listen", f"127.0.0.1:{port}", "-q")
-    bench.start("client", *bench.load(f"echo+tcp://127.0.0.1:{port}", RATE), "-d", "1h", cpu=LAST)
+    bench.start("client", *bench.load(f"echo+tcp://127.0.0.1:{port}", RATE, 1), "-d", "1h", cpu=LAST)
     bench.serve("live", metrics, bench.taillab, "trace", "--port", port, "--live", "--metrics", metrics, cpu=None)
     conf, data = bench.folder / "prometheus.yml", bench.folder / "data"
     conf.write_text(CONFIG.format(metrics=metrics))

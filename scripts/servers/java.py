@@ -37,9 +37,10 @@ def checks(seen):
     yield Check("the threads of the runtime are named", are_named, str(threads))
     log = [lasted for end, lasted in pauses(seen.folder / "gc.log") if seen.begin_ns <= end <= seen.end_ns]
     pause = whole(seen.result, "pause") or {"events": 0, "mean_event_ns": 0.0}
-    # a short pause may have delayed nobody; a stop for other work is a pause as well
+    # a short pause may have delayed nobody; a stop for other work is a pause as well; and one in which the machine takes
+    # the collector's CPU may look like two
     stops = len(log) + sum(seen.begin_ns <= end <= seen.end_ns for end in other_stops(seen.folder / "gc.log"))
-    yield within("there are as many pauses as in the log", pause["events"], 0.8 * len(log) - 1, stops + 1)
+    yield within("there are as many pauses as in the log", pause["events"], 0.8 * len(log) - 1, 1.1 * stops + 1)
     told = pause["events"] * pause["mean_event_ns"]
     yield near("they took as long in all as in the log", told, sum(log), TOLERANCE)
     yield every_request(seen.result, seen.client)

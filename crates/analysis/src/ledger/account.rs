@@ -217,14 +217,10 @@ fn with_worker(
     queue += more;
     left -= more;
     *looked_at += waits.len();
-    let own = Who::Worker(served_by.worker.tid);
     waits.extend(beside(served_by, labels, behind, imbalance));
     waits.extend(unclear(request, left - inherited, fixed));
-    let late = request.late.as_ref().map(|late| {
-        let label = labels.label(Cause::Order, own);
-        waits.push((label, order, false));
-        (label, late)
-    });
+    let late = request.order(labels).zip(request.late.as_ref());
+    waits.extend(late.map(|(label, _)| (label, order, false)));
 
     // what held it up: directly, by inheritance, and by order
     let held = &mut account.held;
@@ -487,8 +483,7 @@ fn in_order(
     };
     let total_ns = request.t6_ns - request.t1_ns;
     if let Some(served_by) = &case.served_by {
-        let by = Who::Worker(served_by.worker.tid);
-        let order = (request.late.as_ref()).map(|_| labels.label(Cause::Order, by));
+        let order = request.order(labels);
         let trace = &served_by.worker.trace;
         let waited = request
             .common

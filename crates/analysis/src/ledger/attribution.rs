@@ -4,6 +4,7 @@ use taillab_model::{Monotonic, Nanos, Peer, RecordingContext};
 
 use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
+use super::delayed_acks::DelayedAcks;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
@@ -39,6 +40,9 @@ pub struct Attribution {
     free_ns: Vec<Option<u64>>,
     /// Since when the workers of this window's requests have been busy.
     busy_since_ns: Vec<u64>,
+    delayed_acks: DelayedAcks,
+    /// The result of [`DelayedAcks`] for this window's requests.
+    for_ack: Vec<bool>,
     /// Matched requests of the windows before.
     requests_before: usize,
     /// Everything before this time is settled.
@@ -62,6 +66,8 @@ impl Attribution {
             service_starts: ServiceStarts::default(),
             free_ns: Vec::new(),
             busy_since_ns: Vec::new(),
+            delayed_acks: DelayedAcks::default(),
+            for_ack: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
             last_receiver: 0,
@@ -92,6 +98,7 @@ impl Attribution {
         self.resent = again.collect();
         self.free_ns = self.service_starts.of(matched);
         self.busy_since_ns = self.service_starts.busy_since(matched);
+        self.for_ack = self.delayed_acks.of(matched);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
             self.until(t1_ns, &mut sink);
@@ -157,7 +164,7 @@ impl Attribution {
         let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let unsent = worker.zip(stamps.t5).and_then(|(w, t5)| {
             let written = (t5.nanos_since_boot(), left_ns);
-            self.server.goes_on_before(matched, w, written)
+            (self.server).goes_on_before(matched, w, written, self.for_ack[place])
         });
         let t6_ns = unsent.map_or(left_ns, |(_, goes_on_ns)| goes_on_ns.max(t1_ns));
         let (own_queue_ns, imbalance_ns) = match worker {
@@ -202,6 +209,7 @@ impl Attribution {
             queued_ns,
             t6_ns,
             unsent: unsent.map(|(label, _)| (label, left_ns - t6_ns)),
+            for_ack: self.for_ack[place],
             waits: Waits {
                 ideal_ns,
                 own_queue_ns,
@@ -408,10 +416,13 @@ impl Attribution {
             // in the order of arrival, the due request would have left now
             let behind_ns = server.behind_ns(w);
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
+            let asked = worker.asked;
+            let asked = asked.filter(|(_, end_ns)| *end_ns > request.begin.delay_ns);
             request.late = Some(Late {
                 since_ns: at_ns,
                 since: worker.history.end(&server.histories),
                 behind_ns,
+                away: asked.map(|(label, _)| label),
                 own: Vec::new(),
             });
             if let Some(traced) = &mut request.traced {
@@ -477,7 +488,7 @@ impl Attribution {
             own_slow_ns: request.slow_ns,
             parts: &self.account.parts,
             excess: &self.account.excess,
-            overtaken_by: request.overtaken_by,
+            overtaken_by: request.overtaken_by.filter(|_| !request.is_away()),
             pieces: &self.account.pieces,
         };
         sink(&entry, labels);

@@ -106,7 +106,9 @@ pub(super) enum PartOf {
     Service(usize),
     /// A sleep that began then, in the service of the request at this place, if there is one.
     Sleep(u64, Option<usize>),
-    /// The same, of which only parts have this label: what else a lock was held for between them does not lengthen it.
+    /// The sending of the response to the request at this place: a client that takes it bit by bit is waited for once.
+    Sending(usize),
+    /// A sleep, of which only parts have this label: what else a lock was held for between them does not lengthen it.
     Chain(u64, Option<usize>),
 }
 
@@ -114,7 +116,8 @@ impl PartOf {
     /// Whether the next piece is surely a part of the same disturbance; `None` if that depends on the gap.
     fn continues(self, next: Self) -> Option<bool> {
         match (self, next) {
-            (Self::Service(this), Self::Service(next)) => Some(this == next),
+            (Self::Service(this), Self::Service(next))
+            | (Self::Sending(this), Self::Sending(next)) => Some(this == next),
             (Self::Sleep(_, this), Self::Sleep(_, next)) if this != next => Some(false),
             (Self::Chain(..), Self::Chain(..)) => Some(self == next),
             _ => (self == next).then_some(true),
@@ -183,6 +186,10 @@ impl Disturbances {
         (mut from_ns, to_ns): (u64, u64),
         part_of: PartOf,
     ) {
+        let part_of = match (cause, part_of) {
+            (Cause::Client, PartOf::Sleep(_, Some(place))) => PartOf::Sending(place),
+            _ => part_of,
+        };
         let key = match site {
             Site::Cpu(k) => u64::from(label) << 32 | (k as u64) << 1,
             Site::Worker(w) => u64::from(label) << 32 | (w as u64) << 1 | 1,
@@ -316,6 +323,20 @@ mod tests {
         let pieces = [(0, 0, 9_000), (1, 200, 9_100), (0, 50_000, 59_000)];
         assert_eq!(lengths(Cause::Throttled, &pieces).count(), 2);
         assert_eq!(lengths(Cause::Background, &pieces).count(), 3);
+    }
+
+    /// A client makes room for a part of a response four times, and the server sends between.
+    #[test]
+    fn a_response_that_is_taken_bit_by_bit_waits_once() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(Cause::Client, Who::Nobody);
+        let mut disturbances = Disturbances::default();
+        for (place, from, to) in [(4, 0, 100), (4, 180, 300), (4, 400, 500), (5, 700, 800)] {
+            let part_of = PartOf::Sleep(from, Some(place));
+            disturbances.add((Cause::Client, label), Site::Worker(0), (from, to), part_of);
+        }
+        let found = disturbances.finish(&labels).swap_remove(label as usize);
+        assert_eq!((found.count(), found.mean_ns()), (2, 300.0));
     }
 
     /// A holder reads from a disk three times in one wait, and works between: the wait is one event, as long as the reads.

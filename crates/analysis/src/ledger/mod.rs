@@ -140,6 +140,7 @@ mod attribution;
 mod baseline;
 mod common;
 mod cpu;
+mod delayed_acks;
 mod disturbances;
 mod entry;
 mod events;

@@ -196,6 +196,9 @@ pub(super) struct Late {
     pub(super) since: Position,
     /// For how long its worker had waited behind others on its CPU until then.
     pub(super) behind_ns: u64,
+    /// What its worker has waited for at another server since the request came. The worker has read the request by
+    /// then, so it waits there too while the worker goes on with others, and that is no matter of order.
+    pub(super) away: Option<Label>,
     /// The delays since then that its own service brought about, by label.
     pub(super) own: Vec<(Label, u64)>,
 }

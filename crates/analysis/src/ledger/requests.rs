@@ -2,12 +2,13 @@
 
 use std::ops::{Index, IndexMut};
 
+use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Stamps, Tid};
 
 use super::common::CommonWait;
 use super::events::RequestId;
 use super::history::Position;
-use super::label::Label;
+use super::label::{Label, Labels, Who};
 use super::queues::{Late, Waits};
 use super::trace::Traced;
 use super::worker::Inheritance;
@@ -46,6 +47,8 @@ pub(super) struct OpenRequest {
     pub(super) t6_ns: u64,
     /// For how long its response then waited to be sent, and the label of that.
     pub(super) unsent: Option<(Label, u64)>,
+    /// If its response waited to be sent, then for an acknowledgement that the client delays.
+    pub(super) for_ack: bool,
     pub(super) waits: Waits,
     /// Its place in the order in which it should leave.
     pub(super) turn: usize,
@@ -85,6 +88,18 @@ impl OpenRequest {
             Some((_, length_ns)) => self.t6_ns + length_ns,
             None => self.t6_ns,
         }
+    }
+
+    /// The label of what its worker does for others once it is late, if it is.
+    pub(super) fn order(&self, labels: &mut Labels) -> Option<Label> {
+        let late = self.late.as_ref()?;
+        let order = || labels.label(Cause::Order, Who::Worker(self.tid));
+        Some(late.away.unwrap_or_else(order))
+    }
+
+    /// It was overtaken while it waited for another server.
+    pub(super) fn is_away(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.away.is_some())
     }
 
     /// T4 in nanoseconds since boot, if recorded.

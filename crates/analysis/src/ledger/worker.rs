@@ -111,6 +111,8 @@ pub(super) struct Worker {
     pub(super) own_upto_ns: u64,
     /// What it waits for in the end while it sleeps, where that is not `own`: the last part first.
     pub(super) chain: Vec<LabelledPart>,
+    /// What it has last waited for at another server, and where that ends in `history`.
+    pub(super) asked: Option<(Label, u64)>,
     /// Its `SlowService` label, once that was needed.
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,

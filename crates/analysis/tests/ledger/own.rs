@@ -2,7 +2,7 @@
 //! hand.
 
 use taillab_model::explanation::{Cause, Culprit, Doing};
-use taillab_model::{RecordingContext, ThreadName, Tid, UpstreamServer};
+use taillab_model::{RecordingContext, RequestKey, ThreadName, Tid, UpstreamServer};
 
 use super::Found;
 use super::story::{
@@ -186,6 +186,43 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
     let found = asks(0, true);
     assert_eq!(of(&found, Cause::Upstream), 0);
     assert!(of(&found, Cause::Client) > 0);
+}
+
+/// A proxy with one thread has asked for a request, and serves a later one before the answer comes: the first is not
+/// overtaken, it is away.
+#[test]
+fn a_request_that_waits_elsewhere_is_not_served_out_of_order() {
+    let found = Story::of(100, 10_000_000, |story| {
+        let later = RequestKey::hashed(0, 50_000, story.round as u16);
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        story.sleeps(0, 10_000, (FIRST, 0), Some(EPOLL));
+        story.comes_with(later, 0, 1_000_000, FIRST);
+        story.wakes(0, 1_001_100, FIRST, 0);
+        story.sleeps(0, 1_002_000, (0, FIRST), None);
+        story.reads(0, 1_003_000, FIRST);
+        story.writes(0, 1_020_000, FIRST);
+        story.leaves_with(later, 0, 1_021_000, FIRST);
+        story.sleeps(0, 1_030_000, (FIRST, 0), Some(EPOLL));
+        story.wakes(0, 3_010_000, FIRST, 0);
+        story.sleeps(0, 3_011_000, (0, FIRST), None);
+        story.writes(0, 3_020_000, FIRST);
+        story.leaves(0, 3_030_000, FIRST);
+        story.sleeps(0, 3_031_000, (FIRST, 0), Some(EPOLL));
+    });
+    assert_eq!(found.matched.requests.len(), 200);
+    assert_eq!(of(&found, Cause::Order), 0, "{:#?}", found.charged);
+    let upstream_ns = of(&found, Cause::Upstream);
+    assert!(upstream_ns > 100 * 2_950_000, "{:#?}", found.charged);
+    assert!(
+        found
+            .explanation
+            .findings
+            .iter()
+            .all(|finding| !finding.text.contains("overtaken"))
+    );
 }
 
 /// A thread of a pool sleeps in `futex` until the dispatcher, which has work of its own to do first, hands it a

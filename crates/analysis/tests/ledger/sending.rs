@@ -50,6 +50,36 @@ fn nagle_against_a_delayed_ack_has_a_name() {
     assert!(SendWait::Nagle.advice().contains("TCP_NODELAY"));
 }
 
+/// The client's next request comes on the same connection while the response to the first is kept back, and acknowledges
+/// what has come: the first leaves at once, and so does the second when the delay is over.
+#[test]
+fn what_leaves_with_the_next_request_or_behind_another_response_waited_for_the_same() {
+    let found = Story::of(50, 100_000_000, |story| {
+        let next = RequestKey::hashed(0, 40_000 + FIRST as u16, 1 << 10 | story.round as u16);
+        let lasted = Nanos::from_micros(10);
+        let receives = EventKind::Softirq {
+            vector: NET_RX,
+            lasted,
+        };
+        is_asked_and_writes(story);
+        story.sleeps(0, 22_000, (FIRST, 0), Some(FUTEX));
+        story.comes_with(next, 0, 12_000_000, FIRST);
+        story.leaves(ELSEWHERE, 12_010_000, FIRST);
+        story.emit(ELSEWHERE, 12_020_000, receives);
+        story.wakes(0, 12_021_100, FIRST, 0);
+        story.sleeps(0, 12_022_000, (0, FIRST), None);
+        story.reads(0, 12_023_000, FIRST);
+        story.writes(0, 12_040_000, FIRST);
+        story.sleeps(0, 12_042_000, (FIRST, 0), Some(FUTEX));
+        story.leaves_with(next, ELSEWHERE, 53_540_000, FIRST);
+        story.emit(ELSEWHERE, 53_550_000, receives);
+    });
+    assert_eq!(found.matched.requests.len(), 100);
+    let what = SendWait::Nagle.what().to_owned();
+    assert_eq!(culprits(&found, Cause::Client), [Culprit::Sending { what }]);
+    assert_eq!(whole(&found, Cause::Client).requests, 100);
+}
+
 #[test]
 fn a_response_that_leaves_with_any_other_acknowledgement_waited_for_a_window() {
     waited_for(&leaves_later(12_000_000, NET_RX), SendWait::Window);

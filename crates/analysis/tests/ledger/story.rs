@@ -109,7 +109,12 @@ impl Story {
 
     /// A packet for this worker reaches its socket on a CPU.
     pub(super) fn comes(&mut self, cpu: u16, after_ns: u64, worker: Tid) {
-        let (packet, key) = (PacketId(worker << 20 | self.round), self.key(worker));
+        self.comes_with(self.key(worker), cpu, after_ns, worker);
+    }
+
+    /// The same with this key.
+    pub(super) fn comes_with(&mut self, key: RequestKey, cpu: u16, after_ns: u64, worker: Tid) {
+        let packet = PacketId(worker << 20 | u32::from(key.id) << 10 | self.round);
         self.emit(ELSEWHERE, after_ns, EventKind::PacketIn { packet, key });
         self.emit(cpu, after_ns + 1_000, EventKind::Enqueued { packet });
     }
@@ -165,7 +170,11 @@ impl Story {
     }
 
     pub(super) fn leaves(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
-        let key = self.key(tid);
+        self.leaves_with(self.key(tid), cpu, after_ns, tid);
+    }
+
+    /// The same with this key.
+    pub(super) fn leaves_with(&mut self, key: RequestKey, cpu: u16, after_ns: u64, tid: Tid) {
         self.emit(cpu, after_ns, EventKind::PacketOut { tid, key });
     }
 }

@@ -119,8 +119,10 @@ pub struct Block {
     pub predictions: Vec<Prediction>,
     /// There are causes and findings: they are not withdrawn.
     pub is_told: bool,
-    /// What the log of the injection says of the time of this recording.
+    /// What the log of the injection says of what ended in the time of this recording, as events are counted.
     pub logged: Happened,
+    /// The length of that which began in it, too, as requests are charged; in nanoseconds.
+    pub begun_ns: f64,
     /// What the explanation says of the right causes and culprits.
     pub found: Happened,
     /// The first finding that is about a cause is about the right one.
@@ -232,10 +234,14 @@ impl Block {
         last_t6: Monotonic,
     ) {
         let began = self.began.unwrap_or(last_t6);
-        let within = |it: &&InjectedInterval| it.from_ns >= began && it.to_ns <= last_t6;
+        let within = |it: &&InjectedInterval| it.to_ns > began && it.to_ns <= last_t6;
         for interval in truth.intervals.iter().filter(within) {
+            let length_ns = interval.length().get() as f64;
             self.logged.times += u64::from(interval.times);
-            self.logged.length_ns += interval.length().get() as f64;
+            self.logged.length_ns += length_ns;
+            if interval.from_ns >= began {
+                self.begun_ns += length_ns;
+            }
         }
         let is_right = |share: &&CauseShare| {
             let mut of_cause = truth

@@ -67,7 +67,7 @@ impl Pair {
             _ => with.is_contaminated(),
         };
         let delay_ns = match setup.oracle {
-            Oracle::Log => self.with.logged.length_ns,
+            Oracle::Log => self.with.begun_ns,
             _ => with.longer_than(without),
         };
         PairResult {

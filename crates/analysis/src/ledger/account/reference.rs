@@ -92,15 +92,11 @@ fn with_worker(
     let more = (left - inherited).min(request.waits.ideal_ns - queue);
     queue += more;
     left -= more;
-    let own = Who::Worker(served_by.worker.tid);
     let others = beside(served_by, labels, behind, imbalance);
     waits.extend(others.map(|(label, ns, _)| (label, ns)));
     waits.extend(unclear(request, left - inherited, fixed).map(|(label, ns, _)| (label, ns)));
-    let late = request.late.as_ref().map(|late| {
-        let label = labels.label(Cause::Order, own);
-        waits.push((label, order));
-        (label, late)
-    });
+    let late = request.order(labels).zip(request.late.as_ref());
+    waits.extend(late.map(|(label, _)| (label, order)));
 
     // what held it up: directly, by inheritance, and by order
     let mut held = Lengths::default();

@@ -1,7 +1,5 @@
 //! Responses that were written and did not leave: they wait for the client, or for the network on the way to it.
 
-use std::ops::RangeInclusive;
-
 use taillab_model::Monotonic;
 use taillab_model::explanation::{Cause, SendWait};
 
@@ -16,22 +14,20 @@ use crate::timeline::{Sleep, Top, WorkerState};
 /// `NET_TX_SOFTIRQ` of the kernel.
 const NET_TX: u8 = 2;
 
-/// How long a client waits with an acknowledgement (`TCP_DELACK_MIN` of Linux is 40 ms), and some milliseconds of
-/// its timer.
-const DELAYED_ACK_NS: RangeInclusive<u64> = 36_000_000..=56_000_000;
-
 /// A response that leaves so soon after its first write waited for nobody.
 const LEAST_NS: u64 = 1_000_000;
 
 impl ServerState {
     /// From when on a response that worker `w` began to write at `t5_ns`, and that left at `t6_ns`, waited to be
-    /// sent while the worker went on with other requests, and the label of that. `None` if it did not: the worker
-    /// sent it itself, or did nothing else meanwhile.
+    /// sent while the worker went on with other requests, and the label of that; `for_ack`: it is known to have waited
+    /// for a delayed acknowledgement. `None` if it did not wait so: the worker sent it itself, or did nothing else
+    /// meanwhile.
     pub(in crate::ledger) fn goes_on_before(
         &mut self,
         matched: &Matched,
         w: usize,
         (t5_ns, t6_ns): (u64, u64),
+        for_ack: bool,
     ) -> Option<(Label, u64)> {
         if t6_ns.saturating_sub(t5_ns) < LEAST_NS || self.has_cpu(w, t6_ns)? {
             return None;
@@ -43,7 +39,7 @@ impl ServerState {
         let goes_on_ns = self
             .sleeps_between(w, (t5_ns, goes_on_ns))
             .unwrap_or(goes_on_ns);
-        let wait = self.send_wait((t5_ns, t6_ns), true);
+        let wait = self.send_wait(t6_ns, for_ack);
         let label = self.label(Cause::Client, Who::Sending(wait));
         Some((label, goes_on_ns))
     }
@@ -94,7 +90,7 @@ impl ServerState {
     pub(super) fn waits_to_send(&mut self, w: usize, sleep: Sleep) -> Option<Label> {
         let worker = &self.workers[w];
         let request = &self.requests[worker.serving?];
-        let t5_ns = (request.t5_ns()).filter(|t5_ns| *t5_ns <= worker.state_since_ns)?;
+        (request.t5_ns()).filter(|t5_ns| *t5_ns <= worker.state_since_ns)?;
         // the response leaves without the thread
         let leaves = request.t6_ns <= worker.until_ns;
         let sends = match sleep {
@@ -102,12 +98,12 @@ impl ServerState {
             Sleep::Work => leaves || self.hands_over(w).is_none(),
             _ => leaves || sleep.is_in_send(),
         };
-        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves))?;
+        let wait = sends.then(|| self.send_wait(request.t6_ns, leaves && request.for_ack))?;
         Some(self.label(Cause::Client, Who::Sending(wait)))
     }
 
-    /// What a response waited for between T5 and T6; `leaves`: it left while its thread slept.
-    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), leaves: bool) -> SendWait {
+    /// What a response that left at `t6_ns` waited for since T5.
+    fn send_wait(&self, t6_ns: u64, for_ack: bool) -> SendWait {
         let at = Monotonic::from_nanos_since_boot(t6_ns);
         let now_runs = |vector| {
             let mut lines = self.timeline.cpus().iter();
@@ -116,10 +112,9 @@ impl ServerState {
                 segment.is_some_and(|now| now.from <= at && now.top == Top::Softirq { vector })
             })
         };
-        let is_delayed_ack = leaves && DELAYED_ACK_NS.contains(&(t6_ns - t5_ns));
         if now_runs(NET_TX) {
             SendWait::Device
-        } else if is_delayed_ack {
+        } else if for_ack {
             // the acknowledgement that lets it leave may be received on a CPU that is not the server's
             SendWait::Nagle
         } else {

@@ -135,6 +135,9 @@ impl ServerState {
         }
         let worker = &mut self.workers[w];
         worker.history.held_up(label, length, &self.histories);
+        if self.ledger.labels.cause(label) == Cause::Upstream {
+            worker.asked = Some((label, worker.history.end(&self.histories).delay_ns));
+        }
         if let Some(queue) = worker.queue {
             self.common[queue].sleeps(label, length);
         }
