@@ -8,18 +8,22 @@ pub enum SendWait {
     Nagle,
     /// There was no room for more: in the client's window, the congestion window, or the send buffer.
     Window,
+    /// It was longer than the congestion window, so its rest left with the acknowledgements of what had been sent:
+    /// a matter of round trips.
+    RoundTrips,
     /// It was in the queue of the network device.
     Device,
 }
 
 impl SendWait {
-    const ALL: [Self; 3] = [Self::Nagle, Self::Window, Self::Device];
+    const ALL: [Self; 4] = [Self::Nagle, Self::Window, Self::RoundTrips, Self::Device];
 
     /// In a few words, as results have it.
     pub const fn what(self) -> &'static str {
         match self {
             Self::Nagle => "a delayed ACK (Nagle's algorithm)",
             Self::Window => "room in the client's window or the congestion window",
+            Self::RoundTrips => "the acknowledgements of its beginning (it takes several round trips)",
             Self::Device => "the queue of the network device",
         }
     }
@@ -35,6 +39,10 @@ impl SendWait {
                 "The client reads slowly, or the path is slow: `ss -ti` shows rwnd_limited, \
                  sndbuf_limited and cwnd of each connection. Only the client, the path or \
                  shorter responses change it."
+            }
+            Self::RoundTrips => {
+                "Shorter responses take fewer round trips; on a path that can take more at once, so does a \
+                 larger initial window (`initcwnd` of `ip route`)."
             }
             Self::Device => "A shaper or a full queue holds packets back: see `tc -s qdisc show`.",
         }

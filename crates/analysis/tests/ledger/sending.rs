@@ -86,6 +86,11 @@ fn a_response_that_leaves_with_any_other_acknowledgement_waited_for_a_window() {
 }
 
 #[test]
+fn the_rest_of_a_long_response_leaves_with_the_acknowledgements_of_its_beginning() {
+    waited_for(&leaves_later(700_000, NET_RX), SendWait::RoundTrips);
+}
+
+#[test]
 fn a_response_that_the_device_sends_later_was_in_its_queue() {
     waited_for(&leaves_later(43_500_000, NET_TX), SendWait::Device);
 }

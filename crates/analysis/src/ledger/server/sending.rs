@@ -14,7 +14,8 @@ use crate::timeline::{Sleep, Top, WorkerState};
 /// `NET_TX_SOFTIRQ` of the kernel.
 const NET_TX: u8 = 2;
 
-/// A response that leaves so soon after its first write waited for nobody.
+/// A response that leaves so soon after its first write waited for nobody, or for the acknowledgements that come at
+/// once.
 const LEAST_NS: u64 = 1_000_000;
 
 impl ServerState {
@@ -39,7 +40,7 @@ impl ServerState {
         let goes_on_ns = self
             .sleeps_between(w, (t5_ns, goes_on_ns))
             .unwrap_or(goes_on_ns);
-        let wait = self.send_wait(t6_ns, for_ack);
+        let wait = self.send_wait((t5_ns, t6_ns), for_ack);
         let label = self.label(Cause::Client, Who::Sending(wait));
         Some((label, goes_on_ns))
     }
@@ -90,7 +91,7 @@ impl ServerState {
     pub(super) fn waits_to_send(&mut self, w: usize, sleep: Sleep) -> Option<Label> {
         let worker = &self.workers[w];
         let request = &self.requests[worker.serving?];
-        (request.t5_ns()).filter(|t5_ns| *t5_ns <= worker.state_since_ns)?;
+        let t5_ns = (request.t5_ns()).filter(|t5_ns| *t5_ns <= worker.state_since_ns)?;
         // the response leaves without the thread
         let leaves = request.t6_ns <= worker.until_ns;
         let sends = match sleep {
@@ -98,12 +99,12 @@ impl ServerState {
             Sleep::Work => leaves || self.hands_over(w).is_none(),
             _ => leaves || sleep.is_in_send(),
         };
-        let wait = sends.then(|| self.send_wait(request.t6_ns, leaves && request.for_ack))?;
+        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves && request.for_ack))?;
         Some(self.label(Cause::Client, Who::Sending(wait)))
     }
 
-    /// What a response that left at `t6_ns` waited for since T5.
-    fn send_wait(&self, t6_ns: u64, for_ack: bool) -> SendWait {
+    /// What a response waited for between T5 and T6.
+    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), for_ack: bool) -> SendWait {
         let at = Monotonic::from_nanos_since_boot(t6_ns);
         let now_runs = |vector| {
             let mut lines = self.timeline.cpus().iter();
@@ -117,6 +118,8 @@ impl ServerState {
         } else if for_ack {
             // the acknowledgement that lets it leave may be received on a CPU that is not the server's
             SendWait::Nagle
+        } else if t6_ns.saturating_sub(t5_ns) < LEAST_NS {
+            SendWait::RoundTrips
         } else {
             SendWait::Window
         }
