@@ -23,7 +23,9 @@ impl SendWait {
         match self {
             Self::Nagle => "a delayed ACK (Nagle's algorithm)",
             Self::Window => "room in the client's window or the congestion window",
-            Self::RoundTrips => "the acknowledgements of its beginning (it takes several round trips)",
+            Self::RoundTrips => {
+                "the acknowledgements of its beginning (it takes several round trips)"
+            }
             Self::Device => "the queue of the network device",
         }
     }

@@ -145,6 +145,12 @@ impl Attribution {
         }
     }
 
+    /// Whether the response to the request at this place of the window, if it waited to be sent, waited for a delayed
+    /// acknowledgement.
+    fn is_for_ack(&self, place: usize) -> bool {
+        self.for_ack.get(place).copied().unwrap_or_default()
+    }
+
     /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let ideal_ns = self.queues.arrives(t1_ns);
@@ -164,7 +170,7 @@ impl Attribution {
         let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let unsent = worker.zip(stamps.t5).and_then(|(w, t5)| {
             let written = (t5.nanos_since_boot(), left_ns);
-            (self.server).goes_on_before(matched, w, written, self.for_ack[place])
+            (self.server).goes_on_before(matched, w, written, self.is_for_ack(place))
         });
         let t6_ns = unsent.map_or(left_ns, |(_, goes_on_ns)| goes_on_ns.max(t1_ns));
         let (own_queue_ns, imbalance_ns) = match worker {
@@ -209,7 +215,7 @@ impl Attribution {
             queued_ns,
             t6_ns,
             unsent: unsent.map(|(label, _)| (label, left_ns - t6_ns)),
-            for_ack: self.for_ack[place],
+            for_ack: self.is_for_ack(place),
             waits: Waits {
                 ideal_ns,
                 own_queue_ns,

@@ -1,13 +1,11 @@
 //! Reference implementation of the account of a request, without precomputed sums: it visits every direct
 //! and every inherited delay one by one. `account::draw_up` must give the same result.
 
-use taillab_model::explanation::Cause;
-
 use super::{
     Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
     unclear,
 };
-use crate::ledger::label::{Label, Labels, Who};
+use crate::ledger::label::{Label, Labels};
 use crate::ledger::lengths::{Lengths, take_ideal};
 use crate::ledger::queues::Late;
 use crate::ledger::requests::OpenRequest;
@@ -39,8 +37,9 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
         parts.add(label, ns);
     }
     if case.resent {
-        let [nagle, window] = fixed.acknowledged;
-        let again = parts.take(&[fixed.unexplained, fixed.wakeup, nagle, window]);
+        let [nagle, window, round_trips] = fixed.acknowledged;
+        let unknown = [fixed.unexplained, fixed.wakeup, nagle, window, round_trips];
+        let again = parts.take(&unknown);
         parts.add(fixed.retransmit, again);
     }
     let received = (fixed.received, received_ns);
