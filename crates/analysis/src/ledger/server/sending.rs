@@ -99,7 +99,8 @@ impl ServerState {
             Sleep::Work => leaves || self.hands_over(w).is_none(),
             _ => leaves || sleep.is_in_send(),
         };
-        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves && request.for_ack))?;
+        let wait =
+            sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves && request.for_ack))?;
         Some(self.label(Cause::Client, Who::Sending(wait)))
     }
 
