@@ -40,6 +40,7 @@ def run(
     rate: float | str | None = None,
     utilization: float | str | None = None,
     duration: Time | None = None,
+    connect: str | None = None,
     experiment: str | Path | None = None,
     fix: bool = False,
     save_capture: bool = False,
@@ -56,6 +57,7 @@ def run(
         rate: load in requests per second.
         utilization: load as a share of the capacity, from 0 to 1, or `"50%"`.
         duration: length of the measurement.
+        connect: how long a TCP connection lasts: `"once"` opened, it is kept, or `"each"` request has one of its own.
         experiment: an experiment file (TOML).
         fix: try the mitigations with the best forecasts.
         save_capture: also save the recorded kernel events, for `explain`.
@@ -72,6 +74,7 @@ def run(
         rate=rate,
         utilization=utilization,
         duration=duration,
+        connect=connect,
         experiment=experiment,
         fix=fix,
         save_capture=save_capture,
@@ -145,6 +148,7 @@ def load_test(
     rate: float | str | Sequence[float] | None = None,
     utilization: float | str | Sequence[float] | None = None,
     duration: Time | None = None,
+    connect: str | None = None,
     connections: int | None = None,
     threads: int | None = None,
     find: str | None = None,
@@ -161,7 +165,9 @@ def load_test(
         rate: load in requests per second; several, `"5k..50k:5k"` (a sweep), or `"max"`.
         utilization: load as a share of the capacity, from 0 to 1, which is measured first; or several.
         duration: length of the measurement [default: 10s].
-        connections: connections [default: 16].
+        connect: how long a TCP connection lasts: `"once"` opened, it is kept, or `"each"` request has one of its own;
+            `connections` are open at once.
+        connections: connections [default: HTTP and Redis 128, else 16; with `connect="each"` 1024].
         threads: threads that send and receive, each on its own CPU [default: 1].
         find: search for the highest rate that meets this, e.g. `"p99.9<=200us"`.
         limits: limits on the client's response time.
@@ -172,7 +178,13 @@ def load_test(
         ProgramError, KeyboardInterrupt: as in `run`.
     """
     given = _some(
-        rate=rate, utilization=utilization, duration=duration, connections=connections, threads=threads, find=find
+        rate=rate,
+        utilization=utilization,
+        duration=duration,
+        connect=connect,
+        connections=connections,
+        threads=threads,
+        find=find,
     )
     return _start("load", [target], {**given, **options}, limits, output, progress)
 

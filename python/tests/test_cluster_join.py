@@ -1,6 +1,8 @@
 """Requests of clients joined with the stamps of the server's host. Nothing here is started."""
 
+import json
 import random
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -12,6 +14,16 @@ from taillab.cluster.join import Asked, Seen, pairs
 
 S = 10**9
 ERROR_NS = 20_000
+SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+
+
+def test_the_columns_that_are_read_are_those_of_the_files():
+    server, clients = (
+        {column["name"] for column in file["columns"]} for file in json.loads((SCHEMAS / "columns.json").read_text())[:2]
+    )
+    # `client` is what the merging of files adds
+    assert {*join._OF_CLIENTS} - {"client"} <= clients
+    assert {*join._OF_SERVER, *join._KEY_OF_SERVER, join._ADDRESS} <= server
 
 
 def load(rng, clients=3, ports=4, requests=400, knows_ids=True, depth=1, same_ports=False):

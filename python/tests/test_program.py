@@ -77,6 +77,22 @@ def test_options_of_run_and_trace_are_read_by_the_program():
         taillab.trace(1, duration="0s", service_time="0s")
 
 
+def test_a_connection_for_each_request_is_asked_of_the_program(monkeypatch):
+    """What the program is started with, for the parameters that `connect` has beside the other options."""
+    words = []
+
+    def start(given, progress):
+        words.extend(given)
+        raise taillab.UsageError("not started", 2, given, None)
+
+    monkeypatch.setattr(_program, "start", start)
+    for call in (lambda: taillab.run("nginx", connect="each"), lambda: taillab.load_test("http://h/", rate=1, connect="each")):
+        with pytest.raises(taillab.UsageError):
+            call()
+        assert words.count("--connect=each") == 1
+        words.clear()
+
+
 def test_a_limit_that_is_missed_is_an_error_with_the_result(recording):
     with pytest.raises(taillab.LimitMissedError, match="p99<=1ns is not met: sojourn .* ms") as error:
         taillab.explain(recording, limits="p99<=1ns")

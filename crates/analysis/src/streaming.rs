@@ -22,7 +22,7 @@ use std::sync::Arc;
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
     BusyPeriods, Ideal, LeftOut, Matching, Measured, Overhead, Overload, Scheduled, ServerResult,
-    ServiceTimeSource, Stages, StagesAt, Withdrawn, WorkersSource,
+    ServiceTimeSource, Withdrawn, WorkersSource,
 };
 use taillab_model::{
     Distribution, Histogram, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
@@ -43,7 +43,7 @@ use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
 use crate::streaming::limits::limits;
 use crate::streaming::on_schedule::OnSchedule;
-use crate::streaming::sums::{Summed, Sums};
+use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
@@ -344,7 +344,7 @@ impl<'c> Analysis<'c> {
     pub fn finish(self, lost_events: u64) -> Result<Analysed, AnalysisError> {
         self.ensure_packets()?;
         let (matching, lacking) = self.matching(lost_events);
-        let mut server_measured = self.business(&matching);
+        let busy = self.busy_workers(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
         let known_t = options.service_time_known.then_some(t);
@@ -354,10 +354,9 @@ impl<'c> Analysis<'c> {
         };
         // in a queue that grows, the percentiles are those of this measurement
         let is_overloaded = overload.is_some();
-        server_measured.overload = overload;
-        let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
+        let summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
-        let mut by_service_time = self.arrivals.widen(&mut ideal);
+        let by_service_time = self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
             fan_out: fan_out(measured),
             distribution: measured.distribution(),
@@ -384,34 +383,64 @@ impl<'c> Analysis<'c> {
         let replayed = std::mem::take(&mut explained.on_schedule);
         let scheduled = (self.on_schedule)
             .map(|view| view.finish(lacking, is_compared).with_replayed(replayed));
-        let mut evidence = evidence(&summed, &sojourn.distribution, &explained);
-        evidence.late_events = self.late_events;
-        evidence.unexplained = self.unexplained.unwrap_or(0);
+        let evidence = verdict::ServerEvidence {
+            faster_than_ideal: summed.faster_share,
+            unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
+            beyond_slice: explained.beyond_slice,
+            late_events: self.late_events,
+            unexplained: self.unexplained.unwrap_or(0),
+        };
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
-        if explained.withdrawn.is_some() {
-            (ideal, summed.excess) = (no_distribution(), no_distribution());
-            by_service_time.clear();
-            summed.ideal = Observations::of(&[]);
-        }
-        summed.ideal.assume_independent();
-        let ideal_as_independent = summed.ideal.distribution();
-        server_measured.sojourn = sojourn.distribution;
+        let (sojourn_of_ideal, excess, mut as_independent) = match is_compared {
+            true => (ideal, summed.excess, summed.ideal),
+            false => (no_distribution(), no_distribution(), Observations::of(&[])),
+        };
+        as_independent.assume_independent();
+        let ideal_as_independent = as_independent.distribution();
+        add_unprobed(&mut explained, self.arrivals.without_probe());
         let ideal = Ideal {
-            sojourn: ideal,
+            sojourn: sojourn_of_ideal,
             of_schedule: self.arrivals.of_schedule().filter(|_| is_compared),
-            by_service_time,
-            own_work: explained.own_work.take(),
+            by_service_time: match is_compared {
+                true => by_service_time,
+                false => Vec::new(),
+            },
+            own_work: explained.own_work,
             workers,
             workers_source: WorkersSource::default(),
             virtual_workers: false,
             utilization: utilization / f64::from(workers),
             withdrawn: explained.withdrawn,
         };
-        let times = (summed.excess, summed.stages, summed.stages_at);
-        let mut server = server_result(t, server_measured, ideal, times, matching, explained);
-        (server.busy_periods, server.left_out) = (options.busy_periods, self.left_out);
-        server.sent_again = resent_responses(&self.sent_again);
-        add_unprobed(&mut server, self.arrivals.without_probe());
+        let mut server = ServerResult {
+            service_time_ns: t,
+            // who calls this knows where t comes from, what the probe costs, and how busy the CPUs were
+            service_time_source: ServiceTimeSource::default(),
+            service_time_lo_ns: None,
+            service_time_hi_ns: None,
+            busy_periods: options.busy_periods,
+            busy_periods_by_cpu: Vec::new(),
+            measured: Measured {
+                sojourn: sojourn.distribution,
+                server_cpu_busy_share: None,
+                utilization: busy.utilization,
+                busy_ns_per_request: busy.ns_per_request,
+                overload,
+            },
+            ideal,
+            excess,
+            stages: summed.stages,
+            stages_at: summed.stages_at,
+            matching,
+            left_out: self.left_out,
+            sent_again: resent_responses(&self.sent_again),
+            overhead: Overhead::default(),
+            causes: explained.causes,
+            ratio: Vec::new(),
+            model_fit: explained.model_fit,
+            predictions: explained.predictions,
+            explanation: explained.explanation,
+        };
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,
@@ -420,7 +449,7 @@ impl<'c> Analysis<'c> {
             all_arrivals: self.all_arrivals,
             client_minus_server: self.unexplained.map(|_| summed.client_minus_server),
             measured_ccdf: measured.curve(),
-            ideal_ccdf: summed.ideal.curve(),
+            ideal_ccdf: as_independent.curve(),
             evidence,
             ideal_as_independent,
             disturbances: self.disturbances,
@@ -450,8 +479,8 @@ impl<'c> Analysis<'c> {
         (matching, lacking)
     }
 
-    /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
-    fn business(&self, matching: &Matching) -> Measured {
+    /// How much of the time the workers were busy.
+    fn busy_workers(&self, matching: &Matching) -> BusyWorkers {
         let workers = f64::from(self.options.workers.get());
         let (length, requests) = match matching.stamps {
             MiddleStamps::Sampled(_) => (self.sampled, matching.asked()),
@@ -462,16 +491,19 @@ impl<'c> Analysis<'c> {
         let available = length.as_secs_f64() * workers;
         let busy = self.busy.total();
         let requests = requests.max(1) as f64;
-        Measured {
-            sojourn: no_distribution(),
-            server_cpu_busy_share: None,
+        BusyWorkers {
             utilization: busy
                 .filter(|_| available > 0.0)
                 .map(|busy| busy.as_secs_f64() / available),
-            busy_ns_per_request: busy.map(|busy| busy.get() as f64 / requests),
-            overload: None,
+            ns_per_request: busy.map(|busy| busy.get() as f64 / requests),
         }
     }
+}
+
+/// How much of the time the workers were busy, where that is known.
+struct BusyWorkers {
+    utilization: Option<f64>,
+    ns_per_request: Option<f64>,
 }
 
 /// Why nothing of the measurement was answered.
@@ -503,8 +535,8 @@ fn withdrawn(
 }
 
 /// Adds the curve of the ideal without the probe, where it was asked for and there is a comparison.
-fn add_unprobed(server: &mut ServerResult, sojourns: Option<&Histogram>) {
-    let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) else {
+fn add_unprobed(explained: &mut Explained, sojourns: Option<&Histogram>) {
+    let (Some(explanation), None) = (&mut explained.explanation, explained.withdrawn) else {
         return;
     };
     let curve = |sojourns| NamedCurve {
@@ -530,57 +562,10 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     Explainer::new(context, ledger, slowest, baseline, process)
 }
 
-/// What the verdict needs besides the result, as far as the requests show it.
-fn evidence(
-    summed: &Summed,
-    sojourn: &Distribution,
-    explained: &Explained,
-) -> verdict::ServerEvidence {
-    verdict::ServerEvidence {
-        faster_than_ideal: summed.faster_share,
-        unsupported: Unsupported::of(sojourn, summed.measured.factors()),
-        beyond_slice: explained.beyond_slice,
-        ..verdict::ServerEvidence::default()
-    }
-}
-
 /// What there is where the recording does not say what the CPUs did.
 fn unexplained(withdrawn: Option<Withdrawn>) -> Explained {
     Explained {
         withdrawn,
         ..Explained::default()
-    }
-}
-
-/// The server's side, from its parts.
-fn server_result(
-    service_time_ns: Nanos,
-    measured: Measured,
-    ideal: Ideal,
-    (excess, stages, stages_at): (Distribution, Stages, Vec<StagesAt>),
-    matching: Matching,
-    explained: Explained,
-) -> ServerResult {
-    ServerResult {
-        service_time_ns,
-        service_time_source: ServiceTimeSource::default(),
-        service_time_lo_ns: None,
-        service_time_hi_ns: None,
-        busy_periods: None,
-        busy_periods_by_cpu: Vec::new(),
-        measured,
-        ideal,
-        excess,
-        stages,
-        stages_at,
-        matching,
-        left_out: LeftOut::default(),
-        sent_again: None,
-        overhead: Overhead::default(),
-        causes: explained.causes,
-        ratio: Vec::new(),
-        model_fit: explained.model_fit,
-        predictions: explained.predictions,
-        explanation: explained.explanation,
     }
 }

@@ -67,23 +67,6 @@ pub struct AnalysisArgs {
     pub slowest: Option<usize>,
 }
 
-/// Gets and sets of a key-value store.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub struct StoreArgs {
-    /// Share of gets; the rest are sets (key-value stores) [default: 90%]
-    #[arg(hide_short_help = true, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
-    pub get_share: Option<f64>,
-    /// Distinct keys, all stored before the load (key-value stores) [default: 10000]
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u32>)]
-    pub keys: Option<u32>,
-    /// Length of a key (key-value stores) [default: 64]
-    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
-    pub key_bytes: Option<u32>,
-    /// Length of a value (key-value stores) [default: 1024]
-    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
-    pub value_bytes: Option<u32>,
-}
-
 /// A number of requests, as `20M`, `1e9` or `1.2G`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);

@@ -2,6 +2,7 @@
 
 use clap::{ArgMatches, Command, FromArgMatches};
 use schemars::{Schema, SchemaGenerator};
+use taillab_report::columns::TableText;
 
 use crate::exit::{Exit, Failure};
 use crate::help::in_one_line;
@@ -19,6 +20,8 @@ pub struct Instrument {
     pub paper: Option<Paper>,
     /// What it prints with `--json`.
     pub output: JsonOutput,
+    /// Its files of columns, for the documents.
+    pub tables: fn() -> Vec<TableText>,
 }
 
 /// A paper whose results are those of an instrument.

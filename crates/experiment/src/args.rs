@@ -6,8 +6,11 @@ use clap::{Args, ValueHint};
 use taillab_console::args::share;
 use taillab_probe::Disturbances;
 
-use crate::definition::MOST_UTILIZATION;
 use crate::time_stamps::{TimeUnit, TraceOptions};
+
+/// The highest utilisation that a load may ask for, in every command. From 1 on queues only grow, which
+/// overloads a server on purpose.
+pub const MOST_UTILIZATION: f64 = 1.5;
 
 /// The help of `--disturbances`; `default` is what is recorded without it.
 pub fn disturbances_help(default: &str) -> String {

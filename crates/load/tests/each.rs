@@ -12,21 +12,15 @@ use taillab_load::serve::{Architecture, Responder, Spec};
 use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
     AnyClient, Client, ClosedLoop, Codec, EachClient, EchoWorkload, Endpoint, KernelStamps,
-    LoadError, LoadRun, NoHooks, OpenLoop, Outcome, PingPong, Progress, Resource, StopReason,
-    Waiting, open_loop, ping_pong, saturate,
+    LoadError, LoadRun, NoHooks, Outcome, PingPong, Progress, Resource, StopReason, Waiting,
+    ping_pong, saturate,
 };
 use taillab_model::summary::{Closing, LoadErrors};
 use taillab_model::{ConnectEnd, Monotonic, Nanos};
 
 use crate::support::ports::free_port;
-use crate::support::run;
 use crate::support::streams::{Server, request, serve};
-
-/// So long that a busy test machine does not make an answer late.
-const PATIENT: Nanos = Nanos::from_secs(60);
-
-/// For runs in which some answers never come; it decides only how long the test takes.
-const SHORT: Nanos = Nanos::from_millis(300);
+use crate::support::{PATIENT, SHORT, on_schedule, run};
 
 fn echo() -> Box<EchoStream> {
     Box::new(EchoStream::new(EchoWorkload::default()).unwrap())
@@ -45,16 +39,7 @@ fn responder() -> Responder {
 
 /// This many requests at once.
 fn at_once(client: &mut impl Client, requests: usize, timeout: Nanos) -> LoadRun {
-    let load = OpenLoop {
-        schedule: vec![Nanos::ZERO; requests],
-        measure_from: 0,
-        seed: 1,
-        timeout,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    open_loop(client, load, &mut NoHooks).unwrap()
+    on_schedule(client, vec![Nanos::ZERO; requests], timeout)
 }
 
 fn ends(run: &LoadRun) -> Vec<ConnectEnd> {
@@ -231,17 +216,7 @@ fn refused_connections_are_counted_as_such_and_end_the_load() {
     assert_eq!(ends(&result), [ConnectEnd::Refused; 20]);
     // nobody waits for the whole time-out in a load that goes on
     let slow: Vec<_> = (0..20_000).map(|i| Nanos::from_micros(100) * i).collect();
-    let load = OpenLoop {
-        schedule: slow,
-        measure_from: 0,
-        seed: 1,
-        timeout: SHORT,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let mut client = client(&server, 4, Closing::Client);
-    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    let result = on_schedule(&mut client(&server, 4, Closing::Client), slow, SHORT);
     assert_eq!(result.stopped, Some(StopReason::Refused));
     assert!(result.record.iter().len() < 20_000);
 }

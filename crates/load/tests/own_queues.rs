@@ -1,15 +1,14 @@
 //! Independent and pooled clients of a server whose workers have their own connections, over real sockets. The workers
 //! wait on timers, so that all of them fit on one CPU.
 
-use std::sync::atomic::AtomicBool;
-
 use taillab_load::serve::{Architecture, Responder, ServiceTime, Spec};
-use taillab_load::{Habits, LoadRun, NoHooks, OpenLoop, Progress, Waiting, open_loop};
+use taillab_load::{Habits, LoadRun};
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::exact::Mdc;
 
 use crate::support::streams::client;
+use crate::support::{PATIENT, on_schedule};
 
 /// How long a worker waits for each request: long beside what a busy machine holds the generator up.
 const SERVICE: Nanos = Nanos::from_millis(4);
@@ -34,16 +33,8 @@ fn run(workers: usize, habits: Habits) -> LoadRun {
     let server = Responder::start(&spec).unwrap();
     let mut client = client(&server.endpoint(), CONNECTIONS).with(habits);
     let rate = UTILIZATION * workers as f64 / SERVICE.as_secs_f64();
-    let load = OpenLoop {
-        schedule: ArrivalProcess::Poisson.schedule(rate, LENGTH, 7).unwrap(),
-        measure_from: 0,
-        seed: 1,
-        timeout: Nanos::from_secs(60),
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    open_loop(&mut client, load, &mut NoHooks).unwrap()
+    let schedule = ArrivalProcess::Poisson.schedule(rate, LENGTH, 7).unwrap();
+    on_schedule(&mut client, schedule, PATIENT)
 }
 
 fn p90(times: impl Iterator<Item = Nanos>) -> f64 {

@@ -14,39 +14,18 @@ use std::time::Duration;
 
 use streams::{BYTES, Server, client, request, serve};
 use support::ports::free_port;
-use support::{is_answered, run};
+use support::{PATIENT, SHORT, is_answered, on_schedule, run};
 use taillab_load::protocol::http::Http;
 use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
     Client, ClosedLoop, EchoWorkload, Endpoint, Habits, KernelStamps, LoadError, LoadRun, NoHooks,
-    OpenLoop, Outcome, Progress, Resource, Sending, StopReason, StreamClient, Waiting, open_loop,
-    saturate,
+    OpenLoop, Outcome, Progress, Resource, Sending, StopReason, StreamClient, saturate,
 };
 use taillab_model::Nanos;
 use taillab_model::summary::{ClientKind, Connect, LoadErrors};
 
-/// So long that a busy test machine does not make an answer late.
-const PATIENT: Nanos = Nanos::from_secs(60);
-
-/// For runs in which some answers never come; it decides only how long the test takes.
-const SHORT: Nanos = Nanos::from_millis(300);
-
 fn count(run: &LoadRun, outcome: Outcome) -> usize {
     run.record.iter().filter(|e| e.outcome == outcome).count()
-}
-
-/// An open loop that sends at these times after its start.
-fn on_schedule(client: &mut StreamClient, schedule: Vec<Nanos>, timeout: Nanos) -> LoadRun {
-    let load = OpenLoop {
-        schedule,
-        measure_from: 0,
-        seed: 1,
-        timeout,
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    open_loop(client, load, &mut NoHooks).unwrap()
 }
 
 fn all_done(run: &LoadRun) {

@@ -20,6 +20,7 @@ mod application;
 mod bursts;
 mod cause;
 pub mod compare;
+mod counts;
 mod distribution;
 pub mod doctor;
 mod event;

@@ -5,11 +5,10 @@
 
 mod explained;
 
-use std::ops::AddAssign;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::counts::counts;
 use crate::explanation::{Clustering, FanOut};
 use crate::load_result::Capacity;
 use crate::summary::{LoadSummary, Verdict};
@@ -125,31 +124,21 @@ pub struct RoundTrip {
     pub lost: bool,
 }
 
-/// What became of the messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RttCounts {
-    /// Messages sent, without the warm-up.
-    pub sent: u64,
-    /// Round trips completed.
-    pub answered: u64,
-    /// Messages without an answer within the timeout.
-    pub lost: u64,
-    /// Answers that came after their message had been given up.
-    pub late: u64,
-    /// Answers to a message that had been answered already.
-    pub duplicated: u64,
-    /// Messages that answer none of ours.
-    pub foreign: u64,
-}
-
-impl AddAssign for RttCounts {
-    fn add_assign(&mut self, more: Self) {
-        self.sent += more.sent;
-        self.answered += more.answered;
-        self.lost += more.lost;
-        self.late += more.late;
-        self.duplicated += more.duplicated;
-        self.foreign += more.foreign;
+counts! {
+    /// What became of the messages.
+    RttCounts {
+        /// Messages sent, without the warm-up.
+        sent,
+        /// Round trips completed.
+        answered,
+        /// Messages without an answer within the timeout.
+        lost,
+        /// Answers that came after their message had been given up.
+        late,
+        /// Answers to a message that had been answered already.
+        duplicated,
+        /// Messages that answer none of ours.
+        foreign,
     }
 }
 

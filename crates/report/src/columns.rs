@@ -26,12 +26,59 @@ const BATCH_ROWS: usize = 8_192;
 /// Rows of a row group: what a reader must hold at once (about 10 MB unpacked).
 const GROUP_ROWS: usize = 65_536;
 
+/// The columns of a Parquet file, the whole declaration of it: its schema, the values of a row, the copies without
+/// what a verdict withdraws, and its section in the documents come from here.
+pub struct ParquetTable<R: 'static> {
+    /// Which file it is, for people.
+    pub title: &'static str,
+    /// Which clock the instants are of.
+    pub clock: &'static str,
+    /// In the order of the file.
+    pub columns: &'static [Column<R>],
+}
+
 /// A column: its name, its description for readers, and the value of a row.
 pub struct Column<R> {
-    pub(crate) name: &'static str,
+    name: &'static str,
     description: &'static str,
     values: Values<R>,
     required: bool,
+    rests_on: Option<RestsOn>,
+}
+
+/// A claim without which a column is not in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestsOn {
+    /// The comparison with the ideal.
+    Ideal,
+    /// The causes, which are those of the excess over the ideal.
+    Causes,
+}
+
+/// What documents say of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableText {
+    /// Which file it is.
+    pub title: &'static str,
+    /// Which clock the instants are of.
+    pub clock: &'static str,
+    /// In the order of the file.
+    pub columns: Vec<ColumnText>,
+}
+
+/// What documents say of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnText {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// The type of its values.
+    pub kind: &'static str,
+    /// The unit of its values, where they have one.
+    pub unit: Option<&'static str>,
+    /// Every row has a value.
+    pub is_required: bool,
+    /// What its values are.
+    pub description: &'static str,
 }
 
 /// How a row's value is found.
@@ -61,6 +108,7 @@ macro_rules! constructors {
                 description,
                 values: Values::$kind(of),
                 required: false,
+                rests_on: None,
             }
         }
     )*};
@@ -88,18 +136,57 @@ impl<R> Column<R> {
         self
     }
 
+    /// The same column, which is left out where this claim is withdrawn.
+    pub const fn rests_on(mut self, claim: RestsOn) -> Self {
+        self.rests_on = Some(claim);
+        self
+    }
+
     const fn is_time(&self) -> bool {
         matches!(self.values, Values::Instant(_) | Values::Length(_))
+    }
+
+    const fn is_required(&self) -> bool {
+        self.required || matches!(self.values, Values::Flag(_))
+    }
+
+    /// Whether the column is there without this claim. Without the ideal there are no causes either.
+    const fn holds_without(&self, withdrawn: RestsOn) -> bool {
+        match (self.rests_on, withdrawn) {
+            (None, _) | (Some(RestsOn::Ideal), RestsOn::Causes) => true,
+            (Some(RestsOn::Ideal | RestsOn::Causes), _) => false,
+        }
+    }
+
+    /// What documents say of it.
+    const fn described(&self) -> ColumnText {
+        ColumnText {
+            name: self.name,
+            kind: match self.values {
+                Values::Instant(_) => "instant",
+                Values::Length(_) => "length",
+                Values::Word(_) => "word",
+                Values::Text(_) => "text",
+                Values::Number(_) => "number",
+                Values::Flag(_) => "flag",
+            },
+            unit: if self.is_time() {
+                Some(TIME_UNIT)
+            } else {
+                None
+            },
+            is_required: self.is_required(),
+            description: self.description,
+        }
     }
 
     /// The field with its description, and the unit and the clock of a time.
     fn field(&self, clock: &str) -> Field {
         let mut metadata = vec![("description", self.description)];
         if self.is_time() {
-            metadata.push(("unit", "ns"));
+            metadata.push(("unit", TIME_UNIT));
         }
-        let is_required = self.required || matches!(self.values, Values::Flag(_));
-        let (name, nullable) = (self.name, !is_required);
+        let (name, nullable) = (self.name, !self.is_required());
         let field = match self.values {
             Values::Instant(_) => {
                 metadata.push(("clock", clock));
@@ -133,88 +220,107 @@ impl<R> Column<R> {
     }
 }
 
-/// Writes the rows as one Parquet file (snappy) and returns their number.
-///
-/// Rows are taken one by one and written in row groups, so memory does not grow with their
-/// number. All times are signed 64-bit nanoseconds; the metadata of each column says its unit
-/// and its clock.
-pub fn write_rows<R, W: io::Write + Send>(
-    rows: impl IntoIterator<Item = R>,
-    out: W,
-    columns: &[Column<R>],
-    clock: &str,
-) -> Result<u64, ReportError> {
-    let fields: Vec<Field> = columns.iter().map(|column| column.field(clock)).collect();
-    let schema = Arc::new(Schema::new(fields));
-    let mut writer = writer(out, &schema, columns)?;
-    let mut batch = Vec::with_capacity(BATCH_ROWS);
-    let mut written = 0;
-    let mut write = |batch: &mut Vec<R>| {
-        let arrays = columns.iter().map(|column| column.array(batch)).collect();
-        let encoded = RecordBatch::try_new(Arc::clone(&schema), arrays);
-        written += batch.len() as u64;
-        batch.clear();
-        writer
-            .write(&encoded.map_err(|e| failed(OUTPUT, e.into()))?)
-            .map_err(|e| failed(OUTPUT, e))
-    };
-    for row in rows {
-        batch.push(row);
-        if batch.len() == BATCH_ROWS {
-            write(&mut batch)?;
+impl<R> ParquetTable<R> {
+    /// Writes the rows as one Parquet file (snappy) and returns their number.
+    ///
+    /// Rows are taken one by one and written in row groups, so memory does not grow with their
+    /// number. All times are signed 64-bit nanoseconds; the metadata of each column says its unit
+    /// and its clock.
+    ///
+    /// # Errors
+    /// [`ReportError::Write`] when the stream refuses the bytes, else [`ReportError::Format`].
+    pub fn write<W: io::Write + Send>(
+        &self,
+        rows: impl IntoIterator<Item = R>,
+        out: W,
+    ) -> Result<u64, ReportError> {
+        let columns = self.columns.iter();
+        let fields: Vec<Field> = columns.map(|column| column.field(self.clock)).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let mut writer = self.writer(out, &schema)?;
+        let mut batch = Vec::with_capacity(BATCH_ROWS);
+        let mut written = 0;
+        let mut write = |batch: &mut Vec<R>| {
+            let columns = self.columns.iter();
+            let arrays = columns.map(|column| column.array(batch)).collect();
+            let encoded = RecordBatch::try_new(Arc::clone(&schema), arrays);
+            written += batch.len() as u64;
+            batch.clear();
+            writer
+                .write(&encoded.map_err(|e| failed(OUTPUT, e.into()))?)
+                .map_err(|e| failed(OUTPUT, e))
+        };
+        for row in rows {
+            batch.push(row);
+            if batch.len() == BATCH_ROWS {
+                write(&mut batch)?;
+            }
+        }
+        write(&mut batch)?;
+        writer.close().map_err(|e| failed(OUTPUT, e))?;
+        Ok(written)
+    }
+
+    /// Copies a file of [`Self::write`] from its start, without the columns that rest on this claim.
+    pub(crate) fn copy_without<W: io::Write + Send>(
+        &self,
+        withdrawn: RestsOn,
+        file: File,
+        out: W,
+    ) -> Result<(), ReportError> {
+        let format = |e| failed(OUTPUT, e);
+        let whole = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
+        let places = 0..self.columns.len();
+        let kept = places.filter(|&place| self.columns[place].holds_without(withdrawn));
+        let kept = ProjectionMask::roots(whole.parquet_schema(), kept);
+        let reader = (whole.with_projection(kept).with_batch_size(BATCH_ROWS)).build();
+        let reader = reader.map_err(format)?;
+        let mut writer = self.writer(out, &reader.schema())?;
+        for batch in reader {
+            writer
+                .write(&batch.map_err(|e| format(e.into()))?)
+                .map_err(format)?;
+        }
+        writer.close().map(drop).map_err(format)
+    }
+
+    /// What documents say of it.
+    pub fn text(&self) -> TableText {
+        TableText {
+            title: self.title,
+            clock: self.clock,
+            columns: self.columns.iter().map(Column::described).collect(),
         }
     }
-    write(&mut batch)?;
-    writer.close().map_err(|e| failed(OUTPUT, e))?;
-    Ok(written)
-}
 
-/// Copies a file of [`write_rows`] from its start, without the columns of these names.
-pub(crate) fn copy_without<R, W: io::Write + Send>(
-    file: File,
-    out: W,
-    columns: &[Column<R>],
-    left_out: &[&str],
-) -> Result<(), ReportError> {
-    let format = |e| failed(OUTPUT, e);
-    let whole = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
-    let kept = (0..columns.len()).filter(|&i| !left_out.contains(&columns[i].name));
-    let kept = ProjectionMask::roots(whole.parquet_schema(), kept);
-    let reader = (whole.with_projection(kept).with_batch_size(BATCH_ROWS)).build();
-    let reader = reader.map_err(format)?;
-    let mut writer = writer(out, &reader.schema(), columns)?;
-    for batch in reader {
-        writer
-            .write(&batch.map_err(|e| format(e.into()))?)
-            .map_err(format)?;
+    fn writer<W: io::Write + Send>(
+        &self,
+        out: W,
+        schema: &SchemaRef,
+    ) -> Result<ArrowWriter<W>, ReportError> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            // statistics of each page would stay in memory to the end, and grow with the rows
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true);
+        for column in self.columns.iter().filter(|column| column.is_time()) {
+            // neighbouring times differ little and hardly repeat: differences take a third
+            // of the room that the default, a dictionary, takes
+            let path = || ColumnPath::from(column.name);
+            properties = properties
+                .set_column_dictionary_enabled(path(), false)
+                .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
+        }
+        ArrowWriter::try_new(out, Arc::clone(schema), Some(properties.build()))
+            .map_err(|e| failed(OUTPUT, e))
     }
-    writer.close().map(drop).map_err(format)
 }
 
 const OUTPUT: &str = "requests.parquet";
 
-fn writer<R, W: io::Write + Send>(
-    out: W,
-    schema: &SchemaRef,
-    columns: &[Column<R>],
-) -> Result<ArrowWriter<W>, ReportError> {
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_max_row_group_row_count(Some(GROUP_ROWS))
-        // statistics of each page would stay in memory to the end, and grow with the rows
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_offset_index_disabled(true);
-    for column in columns.iter().filter(|column| column.is_time()) {
-        // neighbouring times differ little and hardly repeat: differences take a third
-        // of the room that the default, a dictionary, takes
-        let path = || ColumnPath::from(column.name);
-        properties = properties
-            .set_column_dictionary_enabled(path(), false)
-            .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
-    }
-    ArrowWriter::try_new(out, Arc::clone(schema), Some(properties.build()))
-        .map_err(|e| failed(OUTPUT, e))
-}
+/// The unit of every time in a column.
+const TIME_UNIT: &str = "ns";
 
 /// Nanoseconds since boot; a signed 64-bit number holds 292 years of them.
 fn instant_ns(at: Monotonic) -> i64 {

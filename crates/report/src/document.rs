@@ -33,6 +33,12 @@ impl<'a> Document<'a> {
         views
     }
 
+    /// How long the connections took to open, where each request has one of its own: a stage of the client's view.
+    pub(crate) fn connecting(&self) -> Option<&'a Distribution> {
+        let clients = self.report.load.as_ref()?.clients.as_ref()?;
+        clients.connecting.as_ref().map(|of| &of.time)
+    }
+
     /// Whether the server is compared with an ideal one.
     pub(crate) fn is_compared(&self) -> bool {
         self.report.server.ideal.withdrawn.is_none()
@@ -47,11 +53,15 @@ impl<'a> Document<'a> {
             Some(_) => CLIENT_EXPLAINED,
             None => EXCESS_EXPLAINED,
         };
+        let connecting = match self.connecting() {
+            Some(_) => CONNECTING_EXPLAINED,
+            None => "",
+        };
         let kept = match schedule::cut(self.report).and(self.report.load.as_ref()) {
             Some(_) => KEPT_EXPLAINED,
             None => "",
         };
-        format!("{SERVER_EXPLAINED}{rest}{kept}")
+        format!("{SERVER_EXPLAINED}{rest}{connecting}{kept}")
     }
 }
 
@@ -113,6 +123,8 @@ first-come, first-served server that needs exactly t for each and gets the very 
 the driver taking the response (T6)";
 const CLIENT_EXPLAINED: &str = "; “client’s view” is how long a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";
+const CONNECTING_EXPLAINED: &str = " Its part “connecting” is from the SYN of the request’s own connection \
+until the request was sent on it.";
 const KEPT_EXPLAINED: &str = " It leaves out the requests that the generator could not send on \
 schedule.";
 const EXCESS_EXPLAINED: &str = ". The difference is the excess.";

@@ -7,6 +7,7 @@ use taillab_model::{Distribution, Nanos};
 use crate::document::{Document, Series};
 use crate::figures;
 use crate::schedule;
+use crate::series::LoadSeries;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
@@ -27,7 +28,7 @@ pub(crate) struct View<'a> {
 
 /// The views of a server; the ratio of measured to ideal follows the measured one.
 pub(crate) fn of_server(document: &Document<'_>) -> Table {
-    let views: Vec<View<'_>> = (document.views().into_iter())
+    let mut views: Vec<View<'_>> = (document.views().into_iter())
         .map(|(series, distribution)| View {
             label: series.label(),
             short: series.label(),
@@ -37,6 +38,13 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
                 .filter(|_| series == Series::Client),
         })
         .collect();
+    views.extend(document.connecting().map(|distribution| View {
+        label: LoadSeries::Connecting.label(),
+        short: LoadSeries::Connecting.short_label(),
+        ink: LoadSeries::Connecting.ink(),
+        distribution,
+        withdrawn_from: schedule::withdrawn_from(document.report),
+    }));
     if !document.is_compared() {
         return table(
             "Latency in microseconds, below each its 95 % interval",

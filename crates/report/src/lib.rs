@@ -36,6 +36,7 @@ pub mod perfetto;
 pub mod requests;
 mod reservations;
 mod schedule;
+mod series;
 mod server;
 mod split;
 pub mod stages;

@@ -1,10 +1,12 @@
 //! The result as it appears in a terminal.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::Share;
-use taillab_model::summary::{LimitedBy, NoScaling, Reason, Scaling};
+use taillab_model::summary::{
+    ClientKind, ClientsSummary, Closing, ConnectingSummary, LimitedBy, NoScaling, Reason, Scaling,
+};
+use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{NextStep, Style, render, screen};
-use taillab_report::{Document, html};
+use taillab_report::{Document, figures, html};
 
 use crate::common;
 
@@ -69,6 +71,57 @@ fn a_valid_run_in_110_columns_with_colours() {
     };
     let text = render(&sample.report(), None, style);
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
+}
+
+/// Where each request has a connection of its own, opening it is a stage of the client's, with intervals as the others.
+#[test]
+fn connecting_has_percentiles_with_intervals_on_the_screen_and_on_the_page() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let wide = Style {
+        colour: false,
+        width: 110,
+    };
+    let outputs = |sample: &common::Sample| {
+        let screen = |style| words(screen(&sample.report(), None, &[], style));
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
+        [screen(Style::PLAIN), screen(wide), words(page)]
+    };
+    let interval = |of: &Distribution| {
+        let p99 = of.at(0.99).unwrap();
+        figures::interval(p99.lo, p99.hi)
+    };
+    for text in outputs(&sample) {
+        assert!(!text.contains("connecting"), "{text}");
+    }
+    let measured = interval(&sample.summary.server.measured.sojourn);
+    let load = sample.summary.load.as_mut().unwrap();
+    let time = load.lateness.clone();
+    let connecting = interval(&time);
+    load.clients = Some(ClientsSummary {
+        kind: ClientKind::Independent,
+        connections: 1_024,
+        pipeline: None,
+        waited: 0,
+        waited_share: 0.0,
+        wait: None,
+        connecting: Some(ConnectingSummary {
+            connected: time.count,
+            refused: 0,
+            timed_out: 0,
+            failed: 0,
+            closing: Closing::Client,
+            time,
+        }),
+    });
+    let [narrow, wide, page] = outputs(&sample);
+    // where there is little room, the measured latency keeps its intervals
+    assert!(narrow.contains("connect"), "{narrow}");
+    assert!(narrow.contains(&measured), "{measured}: {narrow}");
+    for text in [wide, page] {
+        assert!(text.contains("connecting"), "{text}");
+        assert!(text.contains(&connecting), "{connecting}: {text}");
+    }
 }
 
 /// Two lines say what a client on schedule would have waited; who held the generator up is among the checks.

@@ -24,7 +24,7 @@ pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::load::{
-    Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
+    Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, StoreArgs, WaitKind,
 };
 pub use self::run::RunArgs;
 pub use self::trace::{LONGEST_RECORDING, ProtocolChoice, TraceArgs};

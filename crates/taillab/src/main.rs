@@ -11,6 +11,8 @@
 
 mod cli;
 mod commands;
+#[cfg(test)]
+mod documents;
 mod instruments;
 #[cfg(test)]
 mod schemas;

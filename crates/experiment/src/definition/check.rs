@@ -6,17 +6,14 @@ use taillab_load::{Ask, ClosedLoop};
 use taillab_model::summary::{ClientKind, Connect};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
-use super::server::ServerKind;
+use super::kind::ServerKind;
 use super::settings::Experiment;
+use crate::args::MOST_UTILIZATION;
 
 /// The most connections of a client.
 const MOST_CONNECTIONS: u16 = 10_000;
 /// The most sockets of a datagram client.
 const MOST_SOCKETS: u16 = 1024;
-/// The highest utilisation that a load may ask for, in every command. From 1 on queues only grow, which
-/// overloads a server on purpose.
-pub const MOST_UTILIZATION: f64 = 1.5;
-
 /// The most processes in the background.
 const MOST_PROCESSES: u32 = 64;
 /// The most worker threads or processes.

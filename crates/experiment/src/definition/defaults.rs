@@ -1,16 +1,11 @@
 //! The defaults of an experiment: the paper's workloads at 75 %.
 
-use std::path::PathBuf;
-
 use taillab_load::Ask;
-use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::summary::{ClientKind, Connect};
-use taillab_model::{MiddleStamps, Nanos, Transport};
-use taillab_probe::Disturbances;
+use taillab_load::serve::Architecture;
+use taillab_model::Transport;
+use taillab_model::summary::ClientKind;
 
-use super::server::{Protocol, Server, ServerKind};
-use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
-use crate::rings::ring_bytes_per_cpu;
+use super::kind::{Protocol, ServerKind};
 
 /// Our own program, wherever it is: every user can read it by this name.
 pub const OURSELVES: &str = "/proc/self/exe";
@@ -31,7 +26,7 @@ const DATAGRAM_CONNECTIONS: u16 = 16;
 
 /// The ring of each CPU, unless there are so many CPUs that all rings together would take too much
 /// memory. It is drained more often here than by `trace`.
-const RING_BYTES: usize = 4 << 20;
+pub(super) const RING_BYTES: usize = 4 << 20;
 
 /// The choices on which the other defaults depend.
 #[derive(Clone, Copy, Debug)]
@@ -64,114 +59,98 @@ impl Choice {
     }
 }
 
-/// The clients of a load over this transport, to a server of this architecture.
-fn client(choice: Choice, architecture: Option<Architecture>) -> Client {
-    let (connections, reserve) = match (choice.transport, choice.clients) {
-        (Transport::Udp, _) => (DATAGRAM_CONNECTIONS, 0),
-        (Transport::Tcp, ClientKind::Independent) => (STREAM_CLIENTS, 0),
-        (Transport::Tcp, ClientKind::Pooled) => match architecture {
-            Some(Architecture::NullRpc) => (POOLED_CONNECTIONS, THREADED_RESERVE),
-            _ => (POOLED_CONNECTIONS, POOLED_RESERVE),
-        },
-    };
-    let may_pipeline = choice.transport == Transport::Udp || choice.protocol.pipelines;
-    Client {
-        cpus: "1".to_owned(),
-        kind: choice.clients,
-        connect: Connect::Once,
-        connections,
-        reserve,
-        pipeline: u16::from(!may_pipeline),
-        timeout: Nanos::from_secs(1),
-    }
-}
-
-impl Experiment {
-    /// The defaults: the paper's workloads (*Tales of the Tail*, section 3.1) at 75 % for 20 s.
-    pub(super) fn defaults(choice: Choice) -> Self {
-        let Choice {
-            kind,
-            transport,
-            protocol,
-            architecture,
-            clients: _,
-        } = choice;
-        let architecture = (kind == ServerKind::NullRpc).then(|| {
-            architecture.unwrap_or(match transport {
-                Transport::Tcp => Architecture::NullRpc,
-                Transport::Udp => Architecture::UdpShared,
-            })
-        });
-        let (program, port) = match kind {
-            ServerKind::NullRpc => (OURSELVES, 7777),
-            ServerKind::Memcached => ("memcached", 11_211),
-            ServerKind::Nginx => ("nginx", 8080),
-            // both must be given
-            ServerKind::Custom => ("", 0),
+/// What is usual for a choice: the paper's workloads (*Tales of the Tail*, section 3.1). What depends on no choice stands with
+/// its setting.
+impl Choice {
+    /// How a built-in server divides requests among its threads; `None` for other servers.
+    pub(super) fn built_in(self) -> Option<Architecture> {
+        let usual = match self.transport {
+            Transport::Tcp => Architecture::NullRpc,
+            Transport::Udp => Architecture::UdpShared,
         };
-        Self {
-            server: Server {
-                kind,
-                program: PathBuf::from(program),
-                args: Vec::new(),
-                user: "nobody".to_owned(),
-                cpus: "0".to_owned(),
-                workers: (architecture != Some(Architecture::NullRpc)).then_some(1),
-                transport,
-                protocol,
-                port,
-                receive_buffer_bytes: (transport == Transport::Udp).then_some(8 << 20),
-                architecture,
-                service: architecture.map(|_| ServiceTime::None),
-            },
-            client: client(choice, architecture),
-            workload: workload(choice),
-            background: None,
-            testbed: Testbed {
-                kind: TestbedKind::Veth,
-            },
-            calibration: Calibration {
-                pairs: 9,
-                block: Nanos::from_millis(400),
-                outstanding: None,
-                service_time: None,
-            },
-            probe: Probe {
-                ring_bytes: RING_BYTES.min(ring_bytes_per_cpu()) as u32,
-                stamps: MiddleStamps::All,
-                disturbances: Disturbances::ALL,
-            },
+        (self.kind == ServerKind::NullRpc).then(|| self.architecture.unwrap_or(usual))
+    }
+
+    /// One worker, except where each connection has a thread.
+    pub(super) fn workers(self) -> Option<u32> {
+        (self.built_in() != Some(Architecture::NullRpc)).then_some(1)
+    }
+
+    /// The server's program; a custom one must be given.
+    pub(super) const fn program(self) -> &'static str {
+        match self.kind {
+            ServerKind::NullRpc => OURSELVES,
+            ServerKind::Memcached => "memcached",
+            ServerKind::Nginx => "nginx",
+            ServerKind::Custom => "",
         }
     }
-}
 
-/// The paper's sizes: 64-byte keys with 1,024-byte values, 90 % reads; 128 bytes each way for
-/// the null RPC; 85-byte requests and 849-byte responses for nginx.
-fn workload(choice: Choice) -> Workload {
-    let (protocol, kind) = (choice.protocol, choice.kind);
-    let keys = protocol.asks(Ask::Keys);
-    let (request_bytes, response_bytes) = match kind {
-        ServerKind::Nginx => (Some(85), Some(849)),
-        _ if protocol.asks(Ask::ResponseBytes) => (Some(128), Some(128)),
-        _ => (None, None),
-    };
-    Workload {
-        duration: Nanos::from_secs(20),
-        precision: None,
-        max_duration: None,
-        warmup: Nanos::from_secs(3),
-        utilization: 0.75,
-        rate_per_s: None,
-        seed: 1,
-        get_share: keys.then_some(0.9),
-        keys: keys.then_some(10_000),
-        key_bytes: keys.then_some(64),
-        value_bytes: keys.then_some(1024),
-        path: protocol.asks(Ask::Path).then(|| match kind {
-            ServerKind::Nginx => "/index.html".to_owned(),
-            _ => "/".to_owned(),
-        }),
-        request_bytes,
-        response_bytes,
+    /// Its port; that of a custom one must be given.
+    pub(super) const fn port(self) -> u16 {
+        match self.kind {
+            ServerKind::NullRpc => 7777,
+            ServerKind::Memcached => 11_211,
+            ServerKind::Nginx => 8080,
+            ServerKind::Custom => 0,
+        }
+    }
+
+    /// Room for the requests of a stall, where nothing tells the client to wait.
+    pub(super) fn receive_buffer_bytes(self) -> Option<u32> {
+        (self.transport == Transport::Udp).then_some(8 << 20)
+    }
+
+    /// Connections of the client, without a reserve.
+    pub(super) const fn connections(self) -> u16 {
+        match (self.transport, self.clients) {
+            (Transport::Udp, _) => DATAGRAM_CONNECTIONS,
+            (Transport::Tcp, ClientKind::Independent) => STREAM_CLIENTS,
+            (Transport::Tcp, ClientKind::Pooled) => POOLED_CONNECTIONS,
+        }
+    }
+
+    /// The reserve of a pool.
+    pub(super) fn reserve(self) -> u16 {
+        match (self.transport, self.clients, self.built_in()) {
+            (Transport::Udp, ..) | (_, ClientKind::Independent, _) => 0,
+            (Transport::Tcp, ClientKind::Pooled, Some(Architecture::NullRpc)) => THREADED_RESERVE,
+            (Transport::Tcp, ClientKind::Pooled, _) => POOLED_RESERVE,
+        }
+    }
+
+    /// Whether a connection usually carries several requests at once.
+    pub(super) fn may_pipeline(self) -> bool {
+        self.transport == Transport::Udp || self.protocol.pipelines
+    }
+
+    /// Whether requests have keys: 64 bytes, with values of 1,024 bytes, 90 % reads.
+    pub(super) fn has_keys(self) -> bool {
+        self.protocol.asks(Ask::Keys)
+    }
+
+    /// What HTTP asks for.
+    pub(super) fn path(self) -> Option<String> {
+        let path = match self.kind {
+            ServerKind::Nginx => "/index.html",
+            _ => "/",
+        };
+        self.protocol.asks(Ask::Path).then(|| path.to_owned())
+    }
+
+    /// Length of a request: 85 bytes to nginx, 128 of the null RPC.
+    pub(super) fn request_bytes(self) -> Option<u32> {
+        match self.kind {
+            ServerKind::Nginx => Some(85),
+            _ => self.protocol.asks(Ask::ResponseBytes).then_some(128),
+        }
+    }
+
+    /// Length of a response: 849 bytes from nginx, 128 of the null RPC.
+    pub(super) fn response_bytes(self) -> Option<u32> {
+        match self.kind {
+            ServerKind::Nginx => Some(849),
+            _ => self.protocol.asks(Ask::ResponseBytes).then_some(128),
+        }
     }
 }

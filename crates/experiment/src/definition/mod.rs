@@ -7,9 +7,12 @@
 
 mod check;
 mod defaults;
+mod kind;
 mod layers;
+mod options;
 mod preset;
 mod server;
+mod setting;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -28,11 +31,12 @@ use taillab_model::summary::ClientKind;
 use self::defaults::Choice;
 use self::layers::{has, name, one_line, remove, set, whence};
 
-pub use self::check::MOST_UTILIZATION;
 pub use self::defaults::OURSELVES;
+pub use self::kind::{Protocol, ServerKind};
 pub use self::layers::{Override, overlay};
+pub use self::options::SettingArgs;
 pub use self::preset::{PRESETS, Preset};
-pub use self::server::{Protocol, ServerKind};
+pub use self::setting::Setting;
 pub use self::settings::{Client, Experiment, TestbedKind};
 pub use taillab_model::Transport;
 
@@ -133,7 +137,7 @@ impl Experiment {
         }
         place(&mut asked)?;
         let choice = choose(kind, &asked)?;
-        let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
+        let mut table = toml::Table::try_from(Self::usual(choice)).or_exit(Exit::Failed)?;
         let usual_connections = !has(&asked, "client", "connections");
         overlay(&mut table, asked);
         let mut experiment: Self = serde_path_to_error::deserialize(table).map_err(

@@ -1,132 +1,81 @@
 //! The server of an experiment: which one, and what it speaks.
 
-use std::ops::Deref;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-use taillab_load::protocol::{echo, http, memcached};
+use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::value_parser;
+use taillab_console::args::size;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Transport;
 
+use super::kind::{Protocol, ServerKind};
+use super::setting::Heading::Server as IN_SERVER;
+use super::setting::{Hyphens, RunOption, reader, section, text, whole};
 use super::text::by_name;
 
-/// The server under test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Server {
-    /// Which server.
-    pub kind: ServerKind,
-    /// The program to start, a name on PATH or a path.
-    pub program: PathBuf,
-    /// For a custom server: all of its arguments, with `{address}` and `{port}` where it should listen. For
-    /// other servers: additional arguments after ours.
-    pub args: Vec<String>,
-    /// The user that it runs as.
-    pub user: String,
-    /// CPUs that it is pinned to, e.g. `0` or `0-2`.
-    pub cpus: String,
-    /// Worker threads or processes: how many requests it serves at once, if it has the CPUs.
-    /// The null RPC server has no number of its own: a thread for each connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workers: Option<u32>,
-    /// The transport of its requests.
-    pub transport: Transport,
-    /// The protocol of its requests.
-    pub protocol: Protocol,
-    /// The port where it listens.
-    pub port: u16,
-    /// Receive buffer of its UDP sockets, so that a stall of some milliseconds drops no request;
-    /// 0 leaves the server's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receive_buffer_bytes: Option<u32>,
-    /// How a built-in server divides requests among its threads.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "by_name")]
-    pub architecture: Option<Architecture>,
-    /// What a worker of a built-in server does for a request.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "by_name")]
-    pub service: Option<ServiceTime>,
-}
-
-/// Servers that `taillab run` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServerKind {
-    /// The built-in echo server: a thread for each TCP connection, as in the paper.
-    NullRpc,
-    /// memcached over UDP or TCP.
-    Memcached,
-    /// nginx with one static file.
-    Nginx,
-    /// The user's own.
-    #[value(skip)]
-    Custom,
-}
-
-impl ServerKind {
-    /// What a server of this kind speaks; `None` for the user's own.
-    pub const fn protocol(self) -> Option<Protocol> {
-        match self {
-            Self::NullRpc => Some(Protocol(&echo::PROTOCOL)),
-            Self::Memcached => Some(Protocol(&memcached::ASCII)),
-            Self::Nginx => Some(Protocol(&http::PROTOCOL)),
-            Self::Custom => None,
-        }
-    }
-
-    /// The name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NullRpc => "null-rpc",
-            Self::Memcached => "memcached",
-            Self::Nginx => "nginx",
-            Self::Custom => "custom",
-        }
-    }
-}
-
-/// What requests and responses are: a protocol of the generator, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Protocol(&'static taillab_load::Protocol);
-
-impl Default for Protocol {
-    /// The echo.
-    fn default() -> Self {
-        Self(&echo::PROTOCOL)
-    }
-}
-
-impl Deref for Protocol {
-    type Target = taillab_load::Protocol;
-
-    fn deref(&self) -> &Self::Target {
-        self.0
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = || taillab_load::Protocol::names().join(", ");
-        taillab_load::Protocol::named(name)
-            .map(Self)
-            .ok_or_else(|| format!("`{name}` is not a protocol; choose one of {}", known()))
-    }
-}
-
-impl TryFrom<String> for Protocol {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse()
-    }
-}
-
-impl From<Protocol> for String {
-    fn from(protocol: Protocol) -> Self {
-        protocol.name.to_owned()
+section! {
+    /// The server under test.
+    Server in "server", usually of choice {
+        /// Which server: null-rpc, memcached, nginx, or custom
+        kind: ServerKind = choice.kind;
+        /// CPUs of the server, e.g. 0 or 0-2 [default: the first one, or one beside the generator's]
+        cpus: String = "0".to_owned(), RunOption::new(IN_SERVER, "server-cpus", "CPUS", || {
+            StringValueParser::new().map(text).into()
+        }).usual().short('C');
+        /// The transport of the requests [default: tcp, memcached udp]
+        transport: Transport = choice.transport, RunOption::new(IN_SERVER, "transport", "NAME", || {
+            PossibleValuesParser::new(Transport::ALL.map(Transport::name)).map(text).into()
+        }).usual();
+        /// The protocol of your own server
+        protocol: Protocol = choice.protocol, RunOption::new(IN_SERVER, "protocol", "NAME", || {
+            PossibleValuesParser::new(taillab_load::Protocol::names()).map(text).into()
+        }).usual();
+        /// Worker threads or processes of the server; for your own server, how many requests it serves at once
+        /// [default: 1]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workers: Option<u32> = choice.workers(), RunOption::new(IN_SERVER, "workers", "N", || {
+            value_parser!(u32).map(whole).into()
+        }).usual().short('w');
+        /// How null-rpc divides requests among its threads: null-rpc (a thread for each
+        /// connection), epoll-shared, epoll-per-worker, udp-shared or udp-reuseport
+        /// [default: null-rpc]
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "by_name")]
+        architecture: Option<Architecture> = choice.built_in(), RunOption::new(IN_SERVER, "architecture", "NAME", || {
+            reader(str::parse::<Architecture>, text)
+        });
+        /// The work of null-rpc for a request: none, spin:DIST (keeps its CPU busy) or wait:DIST (sleeps), e.g.
+        /// wait:exponential:1ms [default: none]
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "by_name")]
+        service: Option<ServiceTime> = choice.built_in().map(|_| ServiceTime::None),
+            RunOption::new(IN_SERVER, "service", "WHAT", || {
+                reader(str::parse::<ServiceTime>, text)
+            });
+        /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
+        port: u16 = choice.port(), RunOption::new(IN_SERVER, "port", "PORT", || {
+            value_parser!(u16).map(whole).into()
+        }).usual();
+        /// Receive buffer of the server's UDP sockets, so that a stall drops no requests; 0 keeps the
+        /// server's own [default: 8388608]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receive_buffer_bytes: Option<u32> = choice.receive_buffer_bytes(),
+            RunOption::new(IN_SERVER, "receive-buffer", "BYTES", || {
+                reader(size::<u32>, whole)
+            });
+        /// User that the server runs as [default: nobody]
+        user: String = "nobody".to_owned(), RunOption::new(IN_SERVER, "server-user", "NAME", || {
+            StringValueParser::new().map(text).into()
+        });
+        /// The server's program, by name or path [default: memcached or nginx]
+        program: PathBuf = PathBuf::from(choice.program()), RunOption::new(IN_SERVER, "server-program", "PATH", || {
+            StringValueParser::new().map(text).into()
+        });
+        /// For a custom server: all of its arguments, with {address} and {port} where it should listen. For other
+        /// servers: additional arguments after ours
+        args: Vec<String> = Vec::new(), RunOption::new(IN_SERVER, "server-arg", "ARG", || {
+            StringValueParser::new().map(text).into()
+        }).list().hyphens(Hyphens::All).help(|| {
+            "An additional argument of the server; may be repeated".to_owned()
+        });
     }
 }
 

@@ -13,7 +13,10 @@ use taillab_console::progress::{Phase, Progress};
 use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
 use taillab_load::rtt::{Peer, PeerSpec, RoundTrips, RttError, RunSpec, XdpEnds, round_trips};
 use taillab_model::Nanos;
-use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun, XdpAttachment};
+use taillab_model::rtt::{
+    Link, RoundTrip, RttCounts, RttCurves, RttExplanation, RttOpenLoop, RttRow, RttRun,
+    XdpAttachment,
+};
 
 use super::failure::failure;
 use super::plan::{RowPlan, RttPlan};
@@ -110,77 +113,55 @@ impl<'a> Measurement<'a> {
 
     /// One row: its server, and all runs.
     fn row(&self, plan: &RowPlan) -> Row {
-        let mut runs = Vec::new();
-        let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
-        let mut counts = RttCounts::default();
-        let mut failure = None;
-        let mut explained = None;
-        let mut functional_only = None;
-        let mut xdp_attachment: Option<XdpAttachment> = None;
-        match self.peer(plan) {
-            Err(error) => failure = Some(error),
-            Ok(peer) => {
-                for _ in 0..self.plan.runs {
-                    if failure.is_some() || self.interrupt.is_raised() {
-                        break;
-                    }
-                    match self.run(plan, &peer) {
-                        Err(error) => failure = Some(error),
-                        Ok(run) => {
-                            counts += run.counts;
-                            functional_only = functional_only.or(run.functional_only);
-                            xdp_attachment = xdp_attachment.max(run.xdp_attachment);
-                            let n = run.round_trips.len() as u64;
-                            let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
-                            if n > 0 {
-                                played.push((run.length, cpu));
-                                runs.push(run.round_trips);
-                            }
-                            failure = run.failure;
-                        }
-                    }
-                }
-                if failure.is_none() && self.plan.explain && !self.interrupt.is_raised() {
-                    explained = Some(self.explained(plan, &peer));
-                }
+        let mut played = Played::default();
+        let peer = match self.peer(plan) {
+            Ok(peer) => peer,
+            Err(error) => {
+                played.failure = Some(error);
+                return self.row_of(plan, played);
+            }
+        };
+        for _ in 0..self.plan.runs {
+            if played.failure.is_some() || self.interrupt.is_raised() {
+                break;
+            }
+            match self.run(plan, &peer) {
+                Ok(run) => played.take(run),
+                Err(error) => played.failure = Some(error),
             }
         }
-        let mut row = self.summarised(plan, runs, &played, counts, failure);
-        match explained {
-            None => {}
-            Some(Ok(explanation)) => row.row.explanation = Some(explanation),
-            Some(Err(why)) => row.row.unexplained_because = Some(why.message),
+        let wanted = self.plan.count * u64::from(self.plan.runs);
+        played.is_short = played.round_trips() < wanted;
+        if played.failure.is_none() && self.plan.explain && !self.interrupt.is_raised() {
+            played.explained = Some(self.explained(plan, &peer));
         }
-        row.row.functional_only = functional_only.map(str::to_owned);
-        row.row.xdp_attachment = xdp_attachment;
-        row
+        self.row_of(plan, played)
     }
 
-    pub(super) fn summarised(
-        &self,
-        plan: &RowPlan,
-        runs: Vec<Vec<RoundTrip>>,
-        played: &[(Nanos, Option<Nanos>)],
-        counts: RttCounts,
-        failure: Option<RttError>,
-    ) -> Row {
-        let found = summarise(&runs);
-        let wanted = self.plan.count * u64::from(self.plan.runs);
-        let of_runs = found.runs.into_iter().zip(played);
-        let partial = failure.is_some() || found.rtt.count < wanted;
-        let by_limit = partial && failure.is_none() && !self.interrupt.is_raised();
+    /// The row of what was played.
+    pub(super) fn row_of(&self, plan: &RowPlan, played: Played) -> Row {
+        let found = summarise(&played.runs);
+        let failure = played.failure;
+        let is_by_limit = played.is_short && failure.is_none() && !self.interrupt.is_raised();
+        let (explanation, unexplained_because) = match played.explained {
+            None => (None, None),
+            Some(Ok(explanation)) => (Some(explanation), None),
+            Some(Err(why)) => (None, Some(why.message)),
+        };
+        let of_load = played.open_loop.as_ref().map(|open| &open.load);
         let row = RttRow {
             proto: plan.proto.to_string(),
             mode: plan.mode.to_string(),
             size_bytes: plan.size as u32,
             conns: plan.conns as u32,
-            counts,
-            partial,
-            rtt: found.rtt,
-            runs: of_runs
-                .map(|(rtt, (length, cpu))| RttRun {
-                    length_ns: *length,
-                    client_cpu_ns_per_round_trip: *cpu,
+            counts: played.counts,
+            partial: failure.is_some() || played.is_short,
+            rtt: of_load.map_or(found.rtt, |load| load.response_time.clone()),
+            runs: (found.runs.into_iter())
+                .zip(played.lengths)
+                .map(|(rtt, (length_ns, cpu))| RttRun {
+                    length_ns,
+                    client_cpu_ns_per_round_trip: cpu,
                     rtt,
                 })
                 .collect(),
@@ -189,18 +170,18 @@ impl<'a> Measurement<'a> {
             bursts: found.bursts,
             fan_out: found.fan_out,
             needs: found.needs,
-            open_loop: None,
-            explanation: None,
-            unexplained_because: None,
-            functional_only: None,
-            xdp_attachment: None,
-            ended_after_ns: self.plan.at_most.filter(|_| by_limit),
+            open_loop: played.open_loop,
+            explanation,
+            unexplained_because,
+            functional_only: played.functional_only.map(str::to_owned),
+            xdp_attachment: played.xdp_attachment,
+            ended_after_ns: self.plan.at_most.filter(|_| is_by_limit),
             failure: failure.as_ref().map(ToString::to_string),
         };
         Row {
             row,
             curves: found.curves,
-            runs,
+            runs: played.runs,
             failure,
         }
     }
@@ -342,4 +323,44 @@ pub struct Row {
     /// Each in order of time.
     pub runs: Vec<Vec<RoundTrip>>,
     pub(super) failure: Option<RttError>,
+}
+
+/// What the runs of a row have shown.
+#[derive(Default)]
+pub(super) struct Played {
+    /// The round trips of each run, in order of time.
+    pub(super) runs: Vec<Vec<RoundTrip>>,
+    /// How long each took, with the client's CPU time per round trip where that is known.
+    pub(super) lengths: Vec<(Nanos, Option<Nanos>)>,
+    pub(super) counts: RttCounts,
+    /// There are fewer round trips than were planned.
+    pub(super) is_short: bool,
+    pub(super) failure: Option<RttError>,
+    /// The load, where messages were sent by a schedule.
+    pub(super) open_loop: Option<RttOpenLoop>,
+    /// Where the tail comes from, or why that is not known, where it was asked for.
+    pub(super) explained: Option<Result<RttExplanation, Failure>>,
+    pub(super) functional_only: Option<&'static str>,
+    pub(super) xdp_attachment: Option<XdpAttachment>,
+}
+
+impl Played {
+    /// One more run.
+    fn take(&mut self, run: RoundTrips) {
+        self.counts += run.counts;
+        self.functional_only = self.functional_only.or(run.functional_only);
+        self.xdp_attachment = self.xdp_attachment.max(run.xdp_attachment);
+        let n = run.round_trips.len() as u64;
+        if n > 0 {
+            let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
+            self.lengths.push((run.length, cpu));
+            self.runs.push(run.round_trips);
+        }
+        self.failure = run.failure;
+    }
+
+    /// Round trips of all runs, those of lost messages included.
+    fn round_trips(&self) -> u64 {
+        self.runs.iter().map(|run| run.len() as u64).sum()
+    }
 }

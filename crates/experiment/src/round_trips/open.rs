@@ -19,7 +19,7 @@ use taillab_model::summary::LoadErrors;
 use taillab_model::{ClientTimes, Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
 
-use super::measure::{Measurement, Row};
+use super::measure::{Measurement, Played, Row};
 use super::plan::{OpenRate, RowPlan};
 use crate::capacity::{self, BLOCKS, CapacityBlocks};
 use crate::pipeline::loaded_requests;
@@ -74,7 +74,7 @@ impl Measurement<'_> {
                 };
             }
         }
-        self.row_of(plan, rate, sent)
+        self.row_of_load(plan, rate, sent)
     }
 
     fn send_all(
@@ -205,41 +205,38 @@ impl Measurement<'_> {
         }))
     }
 
-    fn row_of(&self, plan: &RowPlan, rate: OpenRate, mut sent: Sent) -> Row {
+    fn row_of_load(&self, plan: &RowPlan, rate: OpenRate, mut sent: Sent) -> Row {
         let runs: Vec<Vec<RoundTrip>> = (sent.runs.iter())
             .map(|run| run.iter().map(|one| self.round_trip(one)).collect())
             .collect();
         let lost = |run: &Vec<RoundTrip>| run.iter().filter(|trip| trip.lost).count() as u64;
         let all: u64 = runs.iter().map(|run| run.len() as u64).sum();
         let lost: u64 = runs.iter().map(lost).sum();
-        let counts = RttCounts {
-            sent: all,
-            answered: all - lost,
-            lost,
-            duplicated: sent.errors.unexpected_responses,
-            foreign: sent.errors.malformed_responses,
-            ..RttCounts::default()
-        };
         let cpu = sent.cpu.cost().cpu_ns_per_request;
-        let played: Vec<_> = sent
-            .lengths
-            .iter()
-            .map(|length| (*length, Some(cpu)))
-            .collect();
-        let failure = sent.failure.take();
-        let mut row = self.summarised(plan, runs, &played, counts, failure);
-        row.row.partial = row.failure.is_some() || sent.partial;
-        row.row.xdp_attachment = sent.xdp_attachment;
-        if all > 1 {
-            let share = match rate {
-                OpenRate::PerS(_) => None,
-                OpenRate::OfCapacity(share) => Some(share),
-            };
-            row.row.open_loop = sent.judged(share);
-        }
-        if let Some(open) = &row.row.open_loop {
-            row.row.rtt = open.load.response_time.clone();
-        }
+        let share = match rate {
+            OpenRate::PerS(_) => None,
+            OpenRate::OfCapacity(share) => Some(share),
+        };
+        let played = Played {
+            runs,
+            lengths: (sent.lengths.iter())
+                .map(|length| (*length, Some(cpu)))
+                .collect(),
+            counts: RttCounts {
+                sent: all,
+                answered: all - lost,
+                lost,
+                duplicated: sent.errors.unexpected_responses,
+                foreign: sent.errors.malformed_responses,
+                ..RttCounts::default()
+            },
+            is_short: sent.partial,
+            failure: sent.failure.take(),
+            xdp_attachment: sent.xdp_attachment,
+            open_loop: (all > 1).then(|| sent.judged(share)).flatten(),
+            ..Played::default()
+        };
+        let mut row = self.row_of(plan, played);
         withdraw_from_rtt(&mut row.row, &mut row.curves);
         row
     }

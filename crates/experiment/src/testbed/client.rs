@@ -109,22 +109,29 @@ fn codec(experiment: &Experiment, address: SocketAddr) -> Result<Codec, LoadErro
 
 #[cfg(test)]
 mod tests {
+    use taillab_load::protocol::StreamProtocol;
+
     use super::*;
-    use crate::definition::ServerKind;
+    use crate::definition::{Override, ServerKind};
+
+    /// The requests to nginx at this address, and the text of one.
+    fn to_nginx(flags: Vec<Override>, address: &str) -> (Box<dyn StreamProtocol>, String) {
+        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
+        let codec = codec(&experiment, address.parse().unwrap()).unwrap();
+        let Codec::Streams(mut http) = codec else {
+            panic!("HTTP is a stream")
+        };
+        let planned = http.plan(1, 1)[0];
+        let mut request = Vec::new();
+        http.encode(planned, 0, &mut request);
+        (http, String::from_utf8(request).unwrap())
+    }
 
     /// The paper's request, whatever the testbed's addresses.
     #[test]
     fn a_request_to_nginx_has_85_bytes() {
-        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, vec![]).unwrap();
         for address in ["127.0.0.1:8080", "10.254.0.100:65535"] {
-            let codec = codec(&experiment, address.parse().unwrap()).unwrap();
-            let Codec::Streams(mut http) = codec else {
-                panic!("HTTP is a stream")
-            };
-            let planned = http.plan(1, 1)[0];
-            let mut request = Vec::new();
-            http.encode(planned, 0, &mut request);
-            let text = String::from_utf8(request).unwrap();
+            let (_, text) = to_nginx(vec![], address);
             assert_eq!(text.len(), 85, "{text}");
             assert!(text.starts_with("GET /index.html HTTP/1.1\r\n"), "{text}");
             assert!(text.contains(&format!("Host: {address}\r\n")), "{text}");
@@ -135,15 +142,7 @@ mod tests {
     #[test]
     fn a_connection_for_each_request_to_nginx_is_closed_by_nginx() {
         let flags = vec![("client.connect", toml::Value::String("each".into()))];
-        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
-        let codec = codec(&experiment, "10.254.0.100:65535".parse().unwrap()).unwrap();
-        let Codec::Streams(mut http) = codec else {
-            panic!("HTTP is a stream")
-        };
-        let planned = http.plan(1, 1)[0];
-        let mut request = Vec::new();
-        http.encode(planned, 0, &mut request);
-        let text = String::from_utf8(request).unwrap();
+        let (http, text) = to_nginx(flags, "10.254.0.100:65535");
         assert_eq!(text.len(), 85, "{text}");
         assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
         assert!(http.lets_server_close());

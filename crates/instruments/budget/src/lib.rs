@@ -34,6 +34,7 @@ pub const INSTRUMENT: Instrument = Instrument {
                       `budget.json`.",
         schema: SchemaGenerator::into_root_schema_for::<result::BudgetResult>,
     },
+    tables: Vec::new,
 };
 
 /// The paper whose rows these are.

@@ -45,4 +45,5 @@ pub const INSTRUMENT: Instrument = Instrument {
         description: "The output of `taillab noise --json`, and `noise.json`.",
         schema: SchemaGenerator::into_root_schema_for::<result::NoiseResult>,
     },
+    tables: Vec::new,
 };

@@ -37,6 +37,7 @@ pub const INSTRUMENT: Instrument = Instrument {
         description: "The output of `taillab reproduce --json`: of a paper `figures` is there, of `list` `rows`.",
         schema: SchemaGenerator::into_root_schema_for::<ReproduceOutput>,
     },
+    tables: Vec::new,
 };
 
 /// What is printed with `--json`.

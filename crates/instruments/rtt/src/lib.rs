@@ -36,4 +36,5 @@ pub const INSTRUMENT: Instrument = Instrument {
         description: "The output of `taillab rtt --json`, and `result.json` of its directory.",
         schema: SchemaGenerator::into_root_schema_for::<result::RttResult>,
     },
+    tables: || vec![parquet::TABLE.text()],
 };

@@ -4,12 +4,19 @@ use std::io;
 
 use taillab_model::rtt::RoundTrip;
 use taillab_report::ReportError;
-use taillab_report::columns::{Column, length_ns, write_rows};
+use taillab_report::columns::{Column, ParquetTable, length_ns};
 
 /// A round trip and the run that it belongs to.
 type ParquetRow = (u32, RoundTrip);
 
-const COLUMNS: [Column<ParquetRow>; 5] = [
+/// The file of one row of a result.
+pub const TABLE: ParquetTable<ParquetRow> = ParquetTable {
+    title: "`PROTOCOL-MODE-BYTES-CONNECTIONS.parquet` of `rtt`",
+    clock: "CLOCK_MONOTONIC of the client's host",
+    columns: COLUMNS,
+};
+
+const COLUMNS: &[Column<ParquetRow>] = &[
     Column::instant("sent", "when the message was handed to the send call; in an open loop, when it was due", |row: &ParquetRow| {
         Some(row.1.sent)
     })
@@ -41,5 +48,5 @@ pub fn write_parquet<W: io::Write + Send>(
     let rows = (0..)
         .zip(runs)
         .flat_map(|(run, trips)| trips.iter().map(move |trip| (run, *trip)));
-    write_rows(rows, out, &COLUMNS, "CLOCK_MONOTONIC of the client's host")
+    TABLE.write(rows, out)
 }

@@ -35,4 +35,5 @@ pub const INSTRUMENT: Instrument = Instrument {
                       and `z` are there.",
         schema: SchemaGenerator::into_root_schema_for::<result::SimulationReport>,
     },
+    tables: Vec::new,
 };

@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use taillab_model::summary::Closing;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
-use super::keys::{note, unsent};
+use super::exchange::{Exchange, LARGEST_ANSWER};
 use super::leftover::Leftovers;
 use super::pending::Request;
-use super::stream::{LARGEST_ANSWER, is_wrong};
-use super::{Client, Habits, Handed, Keys, Place, Received, Released, Sending, Traits};
+use super::{Client, Habits, Handed, Keys, Received, Released, Sending, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -28,7 +27,7 @@ const PATIENCE: Nanos = Nanos::from_secs(60);
 /// taken waits here. One whose answer does not come in time gives its connection up. Where the server is to close, its
 /// end is awaited, so that the port in TIME_WAIT is the server's; a request that needs the connection meanwhile takes it.
 pub struct EachClient<T = StreamSockets> {
-    protocol: Box<dyn StreamProtocol>,
+    exchange: Exchange,
     transport: T,
     closing: Closing,
     patience: Nanos,
@@ -50,12 +49,6 @@ pub struct EachClient<T = StreamSockets> {
     /// What is still to be reported of a connection that ended.
     next: Option<Received>,
     leftovers: Leftovers,
-    wrong: Option<WrongAnswer>,
-    request: Vec<u8>,
-    /// Requests of earlier counts.
-    base: u64,
-    sent: usize,
-    places: Vec<Place>,
 }
 
 /// What a connection is used for now.
@@ -92,7 +85,7 @@ impl<T: DialTransport> EachClient<T> {
     pub fn new(transport: T, protocol: Box<dyn StreamProtocol>, closing: Closing) -> Self {
         let connections = transport.connections();
         Self {
-            protocol,
+            exchange: Exchange::new(protocol),
             transport,
             closing,
             patience: PATIENCE,
@@ -106,11 +99,6 @@ impl<T: DialTransport> EachClient<T> {
             released: VecDeque::new(),
             next: None,
             leftovers: Leftovers::new(connections),
-            wrong: None,
-            request: Vec::with_capacity(64 << 10),
-            base: 0,
-            sent: 0,
-            places: Vec::new(),
         }
     }
 
@@ -166,10 +154,8 @@ impl<T: DialTransport> EachClient<T> {
 
     /// Sends a request on its open connection; whether that went well.
     fn ask(&mut self, connection: usize, request: Request) -> bool {
-        let Request { number, what } = request;
-        self.request.clear();
-        self.protocol.encode(what, number as u32, &mut self.request);
-        if self.transport.send(connection, &self.request).is_err() {
+        let bytes = self.exchange.write(request);
+        if self.transport.send(connection, bytes).is_err() {
             self.close(connection);
             return false;
         }
@@ -177,25 +163,14 @@ impl<T: DialTransport> EachClient<T> {
             request,
             until_closed: None,
         };
-        if let Some(k) = self.number_in_count(number) {
-            let origin = self.transport.origin(connection);
-            let port = origin.map(|origin| origin.port);
-            let after = origin.and_then(|origin| origin.sequence);
-            let after = after.map(|first| first.wrapping_add(self.request.len() as u32) as u16);
-            let place = Place::new(connection as u32, port, after);
-            note(&mut self.places, k, place);
-        }
+        let mut origin = self.transport.origin(connection);
+        self.exchange.went(request, connection, &mut origin);
         true
-    }
-
-    /// A request's number in this count; `None` for a request of an earlier count.
-    fn number_in_count(&self, number: u64) -> Option<usize> {
-        number.checked_sub(self.base).map(|k| k as usize)
     }
 
     /// Notes what became of a request that had waited for its connection.
     fn release(&mut self, request: Request, at: Monotonic, sent: Result<Handed, NotSent>) {
-        if let Some(k) = self.number_in_count(request.number) {
+        if let Some(k) = self.exchange.number_in_count(request) {
             let sent = Some(sent);
             self.released.push_back(Released { k, at, sent });
         }
@@ -252,13 +227,8 @@ impl<T: DialTransport> EachClient<T> {
             return Received::Part;
         }
         let kept = self.leftovers.of(connection);
-        let (bytes, is_kept) = (kept.unwrap_or(bytes), kept.is_some());
-        let decoded = self
-            .protocol
-            .decode(request.what, request.number as u32, bytes);
-        if self.wrong.is_none() && is_wrong(decoded) {
-            self.wrong = Some(WrongAnswer::of(bytes));
-        }
+        let bytes = kept.unwrap_or(bytes);
+        let decoded = self.exchange.read(request, bytes);
         match decoded {
             Decoded::Answer { bytes: n, outcome } | Decoded::LastAnswer { bytes: n, outcome }
                 if n <= bytes.len() =>
@@ -268,7 +238,7 @@ impl<T: DialTransport> EachClient<T> {
                 }
                 let is_last = matches!(decoded, Decoded::LastAnswer { .. });
                 self.answered(connection, request, is_last);
-                self.answer(request, outcome, outstanding)
+                self.exchange.answer(request, outcome, outstanding)
             }
             Decoded::UntilClosed { outcome } => {
                 self.leftovers.clear(connection);
@@ -279,12 +249,8 @@ impl<T: DialTransport> EachClient<T> {
                 Received::Part
             }
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
-                if is_kept {
-                    self.leftovers.shorten(connection, 0, at_least);
-                } else {
-                    let bytes = self.transport.bytes();
-                    self.leftovers.keep(connection, bytes, at_least);
-                }
+                let came = self.transport.bytes();
+                self.leftovers.keep(connection, 0, at_least, came);
                 Received::Part
             }
             Decoded::NotTaken => {
@@ -320,19 +286,6 @@ impl<T: DialTransport> EachClient<T> {
         }
     }
 
-    /// Reports the answer to a request, or that it came too late.
-    fn answer(
-        &self,
-        request: Request,
-        outcome: Outcome,
-        outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
-        match self.number_in_count(request.number) {
-            Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
-            _ => Received::Late,
-        }
-    }
-
     /// Reports that a request will have no answer.
     fn lost(
         &self,
@@ -340,10 +293,8 @@ impl<T: DialTransport> EachClient<T> {
         outcome: Outcome,
         outstanding: &impl Fn(usize) -> Option<Planned>,
     ) -> Received {
-        match self.number_in_count(request.number) {
-            Some(k) if outstanding(k).is_some() => Received::Lost { k, outcome },
-            _ => Received::Part,
-        }
+        let lost = self.exchange.lost(request, outcome, outstanding);
+        lost.unwrap_or(Received::Part)
     }
 
     /// The server has ended a connection. That may be the end of an answer.
@@ -363,7 +314,7 @@ impl<T: DialTransport> EachClient<T> {
             Occupancy::Asked {
                 request,
                 until_closed: Some(outcome),
-            } if ending == Ending::Closed => self.answer(request, outcome, outstanding),
+            } if ending == Ending::Closed => self.exchange.answer(request, outcome, outstanding),
             Occupancy::Asked { request, .. } | Occupancy::Opening(request) => {
                 self.next = Some(ended);
                 self.lost(request, Outcome::ConnectionLost, outstanding)
@@ -432,11 +383,11 @@ impl<T: DialTransport> Client for EachClient<T> {
     }
 
     fn planner(&self) -> &dyn Planner {
-        &*self.protocol
+        self.exchange.planner()
     }
 
     fn wrong_answer(&self) -> Option<&WrongAnswer> {
-        self.wrong.as_ref()
+        self.exchange.wrong_answer()
     }
 
     fn be_patient(&mut self, patience: Nanos) {
@@ -457,19 +408,15 @@ impl<T: DialTransport> Client for EachClient<T> {
         }
         self.close_all();
         self.keeps = sending == Sending::Stored;
-        self.base += self.sent as u64;
-        self.sent = 0;
-        self.places = unsent(requests);
+        self.exchange.begin(requests);
     }
 
     fn keys(&mut self) -> Keys {
-        Keys::Noted(std::mem::take(&mut self.places))
+        self.exchange.keys()
     }
 
     fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
-        let number = self.base + self.sent as u64;
-        let request = Request { number, what };
-        self.sent += 1;
+        let (_, request) = self.exchange.next(what);
         while let Some(idle) = self.idle.pop() {
             if self.ask(idle as usize, request) {
                 return Ok(Handed::Gone);
@@ -491,7 +438,7 @@ impl<T: DialTransport> Client for EachClient<T> {
         }
         let &first = self.waiting.front()?;
         // none waits from an earlier count
-        let k = self.number_in_count(first.number)?;
+        let k = self.exchange.number_in_count(first)?;
         let at = now();
         if let Some(idle) = self.idle.pop() {
             self.waiting.pop_front();

@@ -45,20 +45,18 @@ impl Leftovers {
         Some(left.bytes.len() >= left.at_least)
     }
 
-    /// Keeps the beginning of an answer for a connection that has none.
-    pub(super) fn keep(&mut self, connection: usize, bytes: &[u8], at_least: usize) {
-        let mut left = self.spare.pop().unwrap_or_default();
-        left.bytes.extend_from_slice(bytes);
-        left.at_least = at_least;
-        self.of[connection] = Some(left);
-    }
-
-    /// Drops the first `read` bytes of a connection.
-    pub(super) fn shorten(&mut self, connection: usize, read: usize, at_least: usize) {
+    /// Keeps the beginning of an answer that has `at_least` so many bytes: what is there from `read` on, of the bytes that
+    /// are kept already or else of those that `came`.
+    pub(super) fn keep(&mut self, connection: usize, read: usize, at_least: usize, came: &[u8]) {
         if let Some(left) = &mut self.of[connection] {
             left.bytes.drain(..read);
             left.at_least = at_least;
+            return;
         }
+        let mut left = self.spare.pop().unwrap_or_default();
+        left.bytes.extend_from_slice(&came[read..]);
+        left.at_least = at_least;
+        self.of[connection] = Some(left);
     }
 
     /// Drops all bytes of a connection.

@@ -4,6 +4,7 @@
 mod any;
 mod datagram;
 mod each;
+mod exchange;
 mod habits;
 mod keys;
 mod leftover;

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use taillab_model::summary::ClientKind;
-use taillab_model::{Monotonic, Nanos, Operation, Outcome};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
-use super::keys::{note, unsent};
+use super::exchange::{Exchange, LARGEST_ANSWER};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Draw, Habits, Handed, Keys, Place, Received, Released, Sending, Traits};
+use super::{Client, Draw, Habits, Handed, Keys, Received, Released, Sending, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -28,9 +28,6 @@ const TRIES: usize = 3;
 /// for longest, if any is.
 const DRAWS: usize = 4;
 
-/// A larger answer counts as malformed: it would need too much memory.
-pub(super) const LARGEST_ANSWER: usize = 1 << 30;
-
 /// How long a new count waits for answers to requests of the last count, and then for
 /// connections to be up again.
 const SETTLE: Nanos = Nanos::from_millis(100);
@@ -45,7 +42,7 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// request. A connection that ends, or whose answers can no longer be separated, loses its
 /// requests and is reopened.
 pub struct StreamClient<T = StreamSockets> {
-    protocol: Box<dyn StreamProtocol>,
+    exchange: Exchange,
     transport: T,
     habits: Habits,
     /// The most requests outstanding on a connection.
@@ -68,12 +65,6 @@ pub struct StreamClient<T = StreamSockets> {
     /// The connections whose answers are expected, in order.
     guesses: VecDeque<u32>,
     doing: Doing,
-    wrong: Option<WrongAnswer>,
-    request: Vec<u8>,
-    /// Requests of earlier counts.
-    base: u64,
-    sent: usize,
-    places: Vec<Place>,
 }
 
 /// What is left to do after the last look.
@@ -101,7 +92,7 @@ impl<T: StreamTransport> StreamClient<T> {
         let connections = transport.connections();
         Self {
             next_keys: (0..connections).map(|c| transport.origin(c)).collect(),
-            protocol,
+            exchange: Exchange::new(protocol),
             transport,
             habits: Habits::POOL,
             most: u32::MAX,
@@ -115,11 +106,6 @@ impl<T: StreamTransport> StreamClient<T> {
             until_closed: vec![None; connections],
             guesses: VecDeque::with_capacity(GUESSES),
             doing: Doing::Looking,
-            wrong: None,
-            request: Vec::with_capacity(64 << 10),
-            base: 0,
-            sent: 0,
-            places: Vec::new(),
         }
     }
 
@@ -176,10 +162,8 @@ impl<T: StreamTransport> StreamClient<T> {
     /// Hands a request to a connection.
     #[inline]
     fn hand_over(&mut self, connection: usize, request: Request) -> Result<(), NotTaken> {
-        let Request { number, what } = request;
-        self.request.clear();
-        self.protocol.encode(what, number as u32, &mut self.request);
-        let taken = self.transport.send(connection, &self.request);
+        let bytes = self.exchange.write(request);
+        let taken = self.transport.send(connection, bytes);
         if let Err(why) = taken {
             if why == NotTaken::Ended {
                 // the next look reports its end
@@ -193,26 +177,8 @@ impl<T: StreamTransport> StreamClient<T> {
             self.guesses.push_back(connection as u32);
         }
         let origin = &mut self.next_keys[connection];
-        let after = origin.as_mut().and_then(|origin| {
-            let sequence = origin.sequence.as_mut()?;
-            *sequence = sequence.wrapping_add(self.request.len() as u32);
-            Some(*sequence as u16)
-        });
-        let port = origin.as_ref().map(|origin| origin.port);
-        if let Some(k) = self.number_in_count(number) {
-            note(
-                &mut self.places,
-                k,
-                Place::new(connection as u32, port, after),
-            );
-        }
+        self.exchange.went(request, connection, origin);
         Ok(())
-    }
-
-    /// A request's number in this count; `None` for a request of an earlier count.
-    #[inline]
-    fn number_in_count(&self, number: u64) -> Option<usize> {
-        number.checked_sub(self.base).map(|k| k as usize)
     }
 
     /// The connection on which the next answer is expected.
@@ -249,18 +215,11 @@ impl<T: StreamTransport> StreamClient<T> {
         outstanding: &impl Fn(usize) -> Option<Planned>,
     ) -> Received {
         let kept = self.leftovers.of(connection);
-        let is_kept = kept.is_some();
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
         let Some(request) = self.pending.first(connection) else {
             return self.unasked(connection, at, outstanding);
         };
-        let decoded = self
-            .protocol
-            .decode(request.what, request.number as u32, bytes);
-        if self.wrong.is_none() && is_wrong(decoded) {
-            self.wrong = Some(WrongAnswer::of(bytes));
-        }
-        match decoded {
+        match self.exchange.read(request, bytes) {
             Decoded::Answer { bytes: n, outcome } if n <= bytes.len() => {
                 let rest = bytes.len() - n;
                 self.pending.pop(connection);
@@ -279,7 +238,7 @@ impl<T: StreamTransport> StreamClient<T> {
                     self.leftovers.clear(connection);
                     Doing::Looking
                 };
-                self.answer(request, outcome, outstanding)
+                self.exchange.answer(request, outcome, outstanding)
             }
             Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
                 self.pending.pop(connection);
@@ -287,7 +246,7 @@ impl<T: StreamTransport> StreamClient<T> {
                 self.transport.abandon(connection);
                 let ending = Some(Ending::Closed);
                 self.gone(connection, Outcome::ConnectionLost, ending);
-                self.answer(request, outcome, outstanding)
+                self.exchange.answer(request, outcome, outstanding)
             }
             Decoded::UntilClosed { outcome } => {
                 self.leftovers.clear(connection);
@@ -298,12 +257,8 @@ impl<T: StreamTransport> StreamClient<T> {
             }
             Decoded::NotTaken => self.closed_unserved(connection, outstanding),
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
-                if is_kept {
-                    self.leftovers.shorten(connection, at, at_least);
-                } else {
-                    let bytes = &self.transport.bytes()[at..];
-                    self.leftovers.keep(connection, bytes, at_least);
-                }
+                let came = self.transport.bytes();
+                self.leftovers.keep(connection, at, at_least, came);
                 self.doing = Doing::Looking;
                 Received::Part
             }
@@ -325,11 +280,7 @@ impl<T: StreamTransport> StreamClient<T> {
     ) -> Received {
         let kept = self.leftovers.of(connection);
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
-        if self.wrong.is_none() {
-            self.wrong = WrongAnswer::refusal(bytes);
-        }
-        let nothing = Planned::new(Operation::Call, 0);
-        if self.protocol.decode(nothing, 0, bytes) == Decoded::NotTaken {
+        if self.exchange.is_not_taken(bytes) {
             return self.closed_unserved(connection, outstanding);
         }
         // It is unknown whether later bytes belong to this answer or to a new one.
@@ -361,25 +312,11 @@ impl<T: StreamTransport> StreamClient<T> {
         if let Some(outcome) = whole
             && let Some(request) = self.pending.pop(connection)
         {
-            return self.answer(request, outcome, outstanding);
+            return self.exchange.answer(request, outcome, outstanding);
         }
         let lost = Outcome::ConnectionLost;
         self.lose(connection, lost, Some(ending), outstanding)
             .unwrap_or(Received::Nothing)
-    }
-
-    /// Reports the answer to a request, or that it came too late.
-    #[inline]
-    fn answer(
-        &self,
-        request: Request,
-        outcome: Outcome,
-        outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
-        match self.number_in_count(request.number) {
-            Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
-            _ => Received::Late,
-        }
     }
 
     /// Closes a connection whose answers can no longer be separated.
@@ -414,16 +351,13 @@ impl<T: StreamTransport> StreamClient<T> {
     ) -> Option<Received> {
         let mut outcome = next;
         while let Some(request) = self.pending.pop(connection) {
-            let waits = self
-                .number_in_count(request.number)
-                .filter(|&k| outstanding(k).is_some());
-            if let Some(k) = waits {
+            if let Some(lost) = self.exchange.lost(request, outcome, outstanding) {
                 self.doing = Doing::Losing {
                     connection,
                     next: Outcome::ConnectionLost,
                     ending,
                 };
-                return Some(Received::Lost { k, outcome });
+                return Some(lost);
             }
             outcome = Outcome::ConnectionLost;
         }
@@ -482,7 +416,7 @@ impl<T: StreamTransport> StreamClient<T> {
             return None;
         };
         // requests of earlier counts do not wait any more
-        let k = self.number_in_count(request.number)?;
+        let k = self.exchange.number_in_count(request)?;
         let at = now();
         let sent = match wanted(k, at).then(|| self.hand_over(connection, request)) {
             Some(Err(NotTaken::Ended)) => {
@@ -529,11 +463,11 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     fn planner(&self) -> &dyn Planner {
-        &*self.protocol
+        self.exchange.planner()
     }
 
     fn wrong_answer(&self) -> Option<&WrongAnswer> {
-        self.wrong.as_ref()
+        self.exchange.wrong_answer()
     }
 
     /// Waits a short time for answers to requests of the last count; connections that still owe
@@ -552,9 +486,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         }
         self.settle(|client| client.rotation.len() == client.transport.connections());
         self.guesses.clear();
-        self.base += self.sent as u64;
-        self.sent = 0;
-        self.places = unsent(requests);
+        self.exchange.begin(requests);
         let seed = match sending {
             Sending::Scheduled { seed } | Sending::Answered { seed } => seed,
             Sending::Stored => 0,
@@ -565,17 +497,12 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     fn keys(&mut self) -> Keys {
-        Keys::Noted(std::mem::take(&mut self.places))
+        self.exchange.keys()
     }
 
     #[inline]
     fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
-        let k = self.sent;
-        let request = Request {
-            number: self.base + k as u64,
-            what,
-        };
-        self.sent += 1;
+        let (k, request) = self.exchange.next(what);
         for _ in 0..TRIES {
             let place = self.place_for(k);
             let queue =
@@ -641,17 +568,6 @@ fn all_up(connections: usize, reserve: usize) -> Rotation {
     let mut rotation = Rotation::new(connections, reserve);
     (0..connections).for_each(|connection| rotation.join(connection));
     rotation
-}
-
-/// Whether this is an error from the server, or not an answer at all.
-pub(super) fn is_wrong(decoded: Decoded) -> bool {
-    match decoded {
-        Decoded::Answer { outcome, .. }
-        | Decoded::LastAnswer { outcome, .. }
-        | Decoded::UntilClosed { outcome } => outcome == Outcome::ServerError,
-        Decoded::Partial { at_least } => at_least > LARGEST_ANSWER,
-        _ => true,
-    }
 }
 
 #[cfg(test)]

@@ -16,14 +16,38 @@ use std::time::Duration;
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::transport::udp::UdpSockets;
 use taillab_load::{
-    Client, DatagramClient, Endpoint, Entry, Hooks, KernelStamps, LoadError, LoadRun, OpenLoop,
-    Outcome, Prefilled, Progress, StoreWorkload, Waiting, open_loop, prefill,
+    Client, DatagramClient, Endpoint, Entry, Hooks, KernelStamps, LoadError, LoadRun, NoHooks,
+    OpenLoop, Outcome, Prefilled, Progress, StoreWorkload, Waiting, open_loop, prefill,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 
 /// Low enough for any machine that runs the tests.
 pub(crate) const RATE: f64 = 1000.0;
+
+/// So long that a busy test machine does not make an answer late.
+pub(crate) const PATIENT: Nanos = Nanos::from_secs(60);
+
+/// For runs in which some answers never come; it decides only how long the test takes.
+pub(crate) const SHORT: Nanos = Nanos::from_millis(300);
+
+/// An open loop that sends at these times after its start.
+pub(crate) fn on_schedule(
+    client: &mut impl Client,
+    schedule: Vec<Nanos>,
+    timeout: Nanos,
+) -> LoadRun {
+    let load = OpenLoop {
+        schedule,
+        measure_from: 0,
+        seed: 1,
+        timeout,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    open_loop(client, load, &mut NoHooks).unwrap()
+}
 
 /// Small keys and values: a socket buffer holds hundreds of them.
 pub(crate) fn workload() -> StoreWorkload {

@@ -1,12 +1,12 @@
 //! The load: what was asked for, and what the client saw of it.
 
 use std::cmp::Ordering;
-use std::iter::Sum;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ClientsSummary;
+use crate::counts::counts;
 use crate::{Distribution, Nanos};
 
 /// The load as planned and as the client saw it. In a run, the times are those of the requests of `scheduled`;
@@ -233,69 +233,32 @@ pub struct ClientCost {
     pub busy_share: f64,
 }
 
-/// Requests that did not end well, by kind. None of them leaves the record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LoadErrors {
-    /// No response within the time-out.
-    pub timeouts: u64,
-    /// The kernel refused the send.
-    pub send_errors: u64,
-    /// The server answered with an error.
-    pub server_errors: u64,
-    /// A response that no request asked for, that came twice, or that two requests with one id
-    /// could have asked for.
-    pub unexpected_responses: u64,
-    /// A response that could not be read as the protocol's.
-    pub malformed_responses: u64,
-    /// Gets that found nothing.
-    pub misses: u64,
-    /// Requests whose connection ended before their response.
-    pub lost_with_connection: u64,
-    /// Connections that the server's host reset or refused.
-    pub connections_reset: u64,
-    /// Connections that the server closed, in or between responses.
-    pub connections_closed: u64,
+counts! {
+    /// Requests that did not end well, by kind. None of them leaves the record.
+    LoadErrors named {
+        /// No response within the time-out.
+        timeouts: "time-out", "time-outs";
+        /// The kernel refused the send.
+        send_errors: "refused send", "refused sends";
+        /// The server answered with an error.
+        server_errors: "error response", "error responses";
+        /// A response that no request asked for, that came twice, or that two requests with one id
+        /// could have asked for.
+        unexpected_responses: "unexpected response", "unexpected responses";
+        /// A response that could not be read as the protocol's.
+        malformed_responses: "malformed response", "malformed responses";
+        /// Gets that found nothing.
+        misses: "miss", "misses";
+        /// Requests whose connection ended before their response.
+        lost_with_connection: "request lost with its connection", "requests lost with their connection";
+        /// Connections that the server's host reset or refused.
+        connections_reset: "connection reset", "connections reset";
+        /// Connections that the server closed, in or between responses.
+        connections_closed: "connection closed", "connections closed";
+    }
 }
 
 impl LoadErrors {
-    /// Each kind with its count and its name after that count, in the order of weight.
-    pub const fn kinds(&self) -> [(u64, &'static str); 9] {
-        const fn named(n: u64, one: &'static str, many: &'static str) -> (u64, &'static str) {
-            (n, if n == 1 { one } else { many })
-        }
-        [
-            named(self.timeouts, "time-out", "time-outs"),
-            named(self.send_errors, "refused send", "refused sends"),
-            named(self.server_errors, "error response", "error responses"),
-            named(
-                self.unexpected_responses,
-                "unexpected response",
-                "unexpected responses",
-            ),
-            named(
-                self.malformed_responses,
-                "malformed response",
-                "malformed responses",
-            ),
-            named(self.misses, "miss", "misses"),
-            named(
-                self.lost_with_connection,
-                "request lost with its connection",
-                "requests lost with their connection",
-            ),
-            named(
-                self.connections_reset,
-                "connection reset",
-                "connections reset",
-            ),
-            named(
-                self.connections_closed,
-                "connection closed",
-                "connections closed",
-            ),
-        ]
-    }
-
     /// Those of a server that left so many requests without a response. An answer that a client which was held up
     /// did not read in time is none.
     pub fn of_server(self, unanswered: u64) -> Self {
@@ -319,22 +282,6 @@ impl LoadErrors {
     /// between two requests took none with it.
     pub const fn failed_requests(&self) -> u64 {
         self.unanswered_requests() + self.server_errors + self.malformed_responses
-    }
-}
-
-impl Sum for LoadErrors {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), |a, b| Self {
-            timeouts: a.timeouts + b.timeouts,
-            send_errors: a.send_errors + b.send_errors,
-            server_errors: a.server_errors + b.server_errors,
-            unexpected_responses: a.unexpected_responses + b.unexpected_responses,
-            malformed_responses: a.malformed_responses + b.malformed_responses,
-            misses: a.misses + b.misses,
-            lost_with_connection: a.lost_with_connection + b.lost_with_connection,
-            connections_reset: a.connections_reset + b.connections_reset,
-            connections_closed: a.connections_closed + b.connections_closed,
-        })
     }
 }
 

@@ -22,12 +22,13 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, WireTimes
 
 pub use self::figure::chart;
 pub use self::live::{LiveWindow, live_line};
-pub use self::parquet::write_parquet;
+pub use self::parquet::{TABLE, write_parquet};
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
 use crate::clients;
 use crate::document::Curve;
 use crate::error::ReportError;
 use crate::figures::counted;
+pub use crate::series::LoadSeries;
 use crate::{hgrm, hlog};
 
 /// A report of `taillab load`, and what the outputs for people show with it.
@@ -62,62 +63,6 @@ impl<'a> LoadDocument<'a> {
 
 /// A distribution of a load to draw.
 pub type LoadCurve = Curve<LoadSeries>;
-
-/// The distributions of a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LoadSeries {
-    /// From the intended send to the response: what a user waits.
-    ResponseTime,
-    /// From the actual send to the response.
-    ServiceTime,
-    /// How long requests waited in the client for their connections.
-    ConnectionWait,
-    /// From the SYN of the request's own connection until the request was sent on it.
-    Connecting,
-    /// From the intended send until the generator came to it: its own delay.
-    Lateness,
-    /// The response time against a responder that does nothing.
-    Floor,
-}
-
-impl LoadSeries {
-    /// In the order of the table.
-    pub const ALL: [Self; 6] = [
-        Self::ResponseTime,
-        Self::ServiceTime,
-        Self::ConnectionWait,
-        Self::Connecting,
-        Self::Lateness,
-        Self::Floor,
-    ];
-
-    /// The name for people.
-    pub const fn label(self) -> &'static str {
-        self.names().0
-    }
-
-    /// The same where there is little room.
-    pub(crate) const fn short_label(self) -> &'static str {
-        self.names().1
-    }
-
-    /// The name in machine-readable outputs.
-    pub const fn key(self) -> &'static str {
-        self.names().2
-    }
-
-    /// Label, short label and key.
-    const fn names(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::ResponseTime => ("response time", "response", "response_time"),
-            Self::ServiceTime => ("service time", "service", "service_time"),
-            Self::ConnectionWait => ("wait for connection", "wait", "connection_wait"),
-            Self::Connecting => ("connecting", "connect", "connecting"),
-            Self::Lateness => ("lateness", "late", "lateness"),
-            Self::Floor => ("client’s floor", "floor", "floor"),
-        }
-    }
-}
 
 /// What the distributions are, for every output that a person reads.
 pub const EXPLANATION: &str = "“Response time” is how long a user waits, from the moment the \

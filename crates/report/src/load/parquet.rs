@@ -5,14 +5,22 @@ use std::io;
 use taillab_model::Monotonic;
 
 use super::LoadRow;
-use crate::columns::{Column, length_ns, name_of, write_rows};
+use crate::columns::{Column, ParquetTable, length_ns, name_of};
 use crate::error::ReportError;
+use crate::series::LoadSeries;
 
 fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
     Some(length_ns(row.times.received?.saturating_since(from)))
 }
 
-const COLUMNS: [Column<LoadRow>; 17] = [
+/// `requests.parquet` of a load. The warm-up is in it, marked by `warm_up`.
+pub const TABLE: ParquetTable<LoadRow> = ParquetTable {
+    title: "`requests.parquet` of `load`",
+    clock: "CLOCK_MONOTONIC of the client host, since boot",
+    columns: COLUMNS,
+};
+
+const COLUMNS: &[Column<LoadRow>] = &[
     Column::instant("intended", "when the schedule wanted it sent", |row| {
         Some(row.times.intended)
     }),
@@ -36,25 +44,25 @@ const COLUMNS: [Column<LoadRow>; 17] = [
     ),
     Column::length(
         "response_time_ns",
-        "received - intended: what a user waits",
+        LoadSeries::ResponseTime.meaning(),
         |row| since(row, row.times.intended),
     ),
-    Column::length("service_time_ns", "received - sent", |row| {
+    Column::length("service_time_ns", LoadSeries::ServiceTime.meaning(), |row| {
         since(row, row.times.sent)
     }),
     Column::length(
         "lateness_ns",
-        "from intended until the generator came to it: its own delay",
+        LoadSeries::Lateness.meaning(),
         |row| Some(length_ns(row.lateness())),
     ),
     Column::length(
         "connection_wait_ns",
-        "how long it then waited in its client for its connection, before it was sent",
+        LoadSeries::ConnectionWait.meaning(),
         |row| Some(length_ns(row.waited)),
     ),
     Column::length(
         "connecting_ns",
-        "how long its own connection then took to open, from the SYN until it was sent; 0 where connections are kept",
+        LoadSeries::Connecting.meaning(),
         |row| Some(length_ns(row.connecting)),
     ),
     Column::word(
@@ -95,10 +103,7 @@ const COLUMNS: [Column<LoadRow>; 17] = [
     }),
 ];
 
-/// Writes the rows as one Parquet file (snappy) and returns their number.
-///
-/// Memory does not grow with their number. All times are signed 64-bit nanoseconds; the metadata
-/// of each column says its unit and its clock. The warm-up is in it, marked by `warm_up`.
+/// Writes the rows as one Parquet file and returns their number: [`ParquetTable::write`].
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.
@@ -106,6 +111,24 @@ pub fn write_parquet<W: io::Write + Send>(
     rows: impl IntoIterator<Item = LoadRow>,
     out: W,
 ) -> Result<u64, ReportError> {
-    let clock = "CLOCK_MONOTONIC of the client host, since boot";
-    write_rows(rows, out, &COLUMNS, clock)
+    TABLE.write(rows, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A time at the client has one name, whatever shows it.
+    #[test]
+    fn the_columns_of_times_are_named_by_their_keys() {
+        let columns = TABLE.text().columns;
+        for series in LoadSeries::ALL {
+            let of = columns
+                .iter()
+                .find(|one| one.description == series.meaning());
+            let name = of.map(|one| one.name.to_owned());
+            let known = (*series != LoadSeries::Floor).then(|| format!("{}_ns", series.key()));
+            assert_eq!(name, known);
+        }
+    }
 }

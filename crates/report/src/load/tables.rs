@@ -16,13 +16,7 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
     View {
         label: series.label(),
         short: series.short_label(),
-        ink: match series {
-            LoadSeries::ResponseTime => Ink::Measured,
-            LoadSeries::ServiceTime => Ink::Client,
-            LoadSeries::Connecting => Ink::Client,
-            LoadSeries::ConnectionWait | LoadSeries::Lateness => Ink::Notable,
-            LoadSeries::Floor => Ink::Ideal,
-        },
+        ink: series.ink(),
         distribution,
         withdrawn_from: None,
     }
@@ -30,18 +24,9 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
 
 /// The distributions of a load and of its floor.
 pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>, verdict: &Verdict) -> Table {
-    let mut views = vec![
-        view(LoadSeries::ResponseTime, &load.response_time),
-        view(LoadSeries::ServiceTime, &load.service_time),
-    ];
-    if let Some(clients) = &load.clients {
-        let wait = clients.wait.as_ref();
-        views.extend(wait.map(|wait| view(LoadSeries::ConnectionWait, wait)));
-        let connecting = clients.connecting.as_ref();
-        views.extend(connecting.map(|of| view(LoadSeries::Connecting, &of.time)));
-    }
-    views.push(view(LoadSeries::Lateness, &load.lateness));
-    table_of(views, floor, verdict)
+    let all = LoadSeries::ALL.iter();
+    let views = all.filter_map(|series| Some(view(*series, series.of(load)?)));
+    table_of(views.collect(), floor, verdict)
 }
 
 /// The service time of a closed loop and of its floor.

@@ -3,23 +3,40 @@
 use std::fs::File;
 use std::io;
 
+use taillab_model::Stage;
 use taillab_model::explanation::Cause;
 
 use super::row::RequestRow;
-use crate::columns::{Column, copy_without, length_ns, name_of, write_rows};
+use crate::columns::{Column, ParquetTable, RestsOn, length_ns, name_of};
 use crate::error::ReportError;
 
 /// A stage has a value only if the request has all six stamps, in order, so that the five always
 /// sum to the sojourn.
-fn stage(row: &RequestRow, i: usize) -> Option<i64> {
-    Some(length_ns(row.server?.stages()?[i]))
+fn length_of(stage: Stage, row: &RequestRow) -> Option<i64> {
+    Some(length_ns(row.server?.stages()?[stage as usize]))
+}
+
+/// The column of a stage, with the stage's own label.
+macro_rules! stage {
+    ($stage:ident, $name:literal) => {
+        Column::length($name, Stage::$stage.label(), |row| {
+            length_of(Stage::$stage, row)
+        })
+    };
 }
 
 fn sojourn(row: &RequestRow) -> Option<i64> {
     row.server?.sojourn().map(length_ns)
 }
 
-const COLUMNS: [Column<RequestRow>; 25] = [
+/// `requests.parquet` of a server's requests.
+pub const TABLE: ParquetTable<RequestRow> = ParquetTable {
+    title: "`requests.parquet` of `run`, `trace` and `explain`",
+    clock: "CLOCK_MONOTONIC of the server host, since boot",
+    columns: COLUMNS,
+};
+
+const COLUMNS: &[Column<RequestRow>] = &[
     Column::instant(
         "t1",
         "the driver handed the request's packet to the stack",
@@ -42,18 +59,20 @@ const COLUMNS: [Column<RequestRow>; 25] = [
     Column::length(
         "ideal_ns",
         "sojourn in the ideal queue fed with the same arrivals",
-        |row| row.ideal.map(length_ns),
-    ),
+        |row: &RequestRow| row.ideal.map(length_ns),
+    )
+    .rests_on(RestsOn::Ideal),
     Column::length(
         "excess_ns",
         "sojourn_ns - ideal_ns; negative where faster than the ideal",
-        |row| Some(sojourn(row)? - length_ns(row.ideal?)),
-    ),
-    Column::length("t1_t2_ns", "stack receive", |row| stage(row, 0)),
-    Column::length("t2_t3_ns", "queueing and wake-up", |row| stage(row, 1)),
-    Column::length("t3_t4_ns", "copy and return", |row| stage(row, 2)),
-    Column::length("t4_t5_ns", "application", |row| stage(row, 3)),
-    Column::length("t5_t6_ns", "transmit", |row| stage(row, 4)),
+        |row: &RequestRow| Some(sojourn(row)? - length_ns(row.ideal?)),
+    )
+    .rests_on(RestsOn::Ideal),
+    stage!(StackReceive, "t1_t2_ns"),
+    stage!(QueueAndWakeup, "t2_t3_ns"),
+    stage!(CopyAndReturn, "t3_t4_ns"),
+    stage!(Application, "t4_t5_ns"),
+    stage!(Transmit, "t5_t6_ns"),
     Column::instant(
         "intended",
         "when the client's schedule wanted it sent",
@@ -72,8 +91,9 @@ const COLUMNS: [Column<RequestRow>; 25] = [
         "main_cause",
         "the cause that most of excess_ns is charged to, as in summary.json; missing without \
          an excess, or where the request was not explained",
-        |row| row.main_cause.map(Cause::key),
-    ),
+        |row: &RequestRow| row.main_cause.map(Cause::key),
+    )
+    .rests_on(RestsOn::Causes),
     Column::word(
         "operation",
         "what the request asked for: get, set or call",
@@ -104,10 +124,7 @@ const COLUMNS: [Column<RequestRow>; 25] = [
     }),
 ];
 
-/// Writes the rows as one Parquet file (snappy) and returns their number.
-///
-/// Memory does not grow with their number. All times are signed 64-bit nanoseconds; the metadata
-/// of each column says its unit and its clock.
+/// Writes the rows as one Parquet file and returns their number: [`ParquetTable::write`].
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.
@@ -115,8 +132,7 @@ pub fn write_parquet<W: io::Write + Send>(
     rows: impl IntoIterator<Item = RequestRow>,
     out: W,
 ) -> Result<u64, ReportError> {
-    let clock = "CLOCK_MONOTONIC of the server host, since boot";
-    write_rows(rows, out, &COLUMNS, clock)
+    TABLE.write(rows, out)
 }
 
 /// Copies a file of [`write_parquet`] from its start, without the columns that depend on the ideal:
@@ -125,12 +141,7 @@ pub fn write_parquet<W: io::Write + Send>(
 /// # Errors
 /// [`ReportError`] when the file is not one of those, or the stream refuses the bytes.
 pub fn copy_without_ideal<W: io::Write + Send>(file: File, out: W) -> Result<(), ReportError> {
-    copy_without(
-        file,
-        out,
-        &COLUMNS,
-        &["ideal_ns", "excess_ns", "main_cause"],
-    )
+    TABLE.copy_without(RestsOn::Ideal, file, out)
 }
 
 /// The same without the column of the causes only.
@@ -138,21 +149,22 @@ pub fn copy_without_ideal<W: io::Write + Send>(file: File, out: W) -> Result<(),
 /// # Errors
 /// As [`copy_without_ideal`].
 pub fn copy_without_causes<W: io::Write + Send>(file: File, out: W) -> Result<(), ReportError> {
-    copy_without(file, out, &COLUMNS, &["main_cause"])
+    TABLE.copy_without(RestsOn::Causes, file, out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::Stage;
 
     #[test]
     fn the_stage_columns_are_named_after_the_stages() {
-        let names: Vec<String> = Stage::ALL
+        let stages = Stage::ALL.map(|stage| format!("{}_ns", stage.key()));
+        let labels = Stage::ALL.map(Stage::label);
+        let columns = TABLE.text().columns;
+        let of_stages = columns
             .iter()
-            .map(|stage| format!("{}_ns", stage.key()))
-            .collect();
-        let columns: Vec<&str> = COLUMNS[9..14].iter().map(|column| column.name).collect();
-        assert_eq!(columns, names);
+            .filter(|one| labels.contains(&one.description));
+        let names: Vec<&str> = of_stages.map(|one| one.name).collect();
+        assert_eq!(names, stages);
     }
 }

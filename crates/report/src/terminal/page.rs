@@ -220,16 +220,19 @@ impl Page {
 
     /// The latency of a server, with as many intervals as fit; that of the measured latency goes last.
     pub(super) fn latency_of_server(&mut self, document: &Document<'_>) -> Table {
-        // the columns of ideal and client, then that of the measured latency
-        let (others, measured) = match document.is_compared() {
-            true => ([1, 4], 2),
-            false => ([2, 2], 1),
+        // the columns of the ideal, of connecting and of the client, then that of the measured latency
+        let (ideal, client, measured) = match document.is_compared() {
+            true => (1, 4, 2),
+            false => (2, 2, 1),
         };
         let table = latency::of_server(document).fit(
             self.style,
             &[
-                &|table| table.hide_notes(others[0]),
-                &|table| table.hide_notes(others[1]),
+                &|table| table.hide_notes(ideal),
+                // where there is one
+                &|table| table.hide_notes(client + 1),
+                &|table| table.hide_notes(client),
+                &|table| table.shorten(),
                 &|table| table.hide_notes(measured),
             ],
         );

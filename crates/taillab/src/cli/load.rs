@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum, ValueHint};
-use taillab_console::args::{
-    LimitArgs, Output, StoreArgs, count, limit, numbers, rate, size, wrapped,
-};
+use taillab_console::args::{LimitArgs, Output, count, limit, numbers, rate, share, size, wrapped};
 use taillab_experiment::args::{TraceFileArgs, load_share};
+use taillab_experiment::definition::Experiment;
 use taillab_load::protocol::PROTOCOLS;
 use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
@@ -206,6 +205,27 @@ pub struct RequestArgs {
     /// Length of an echo's response [default: 128]
     #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<usize>)]
     pub response_bytes: Option<usize>,
+}
+
+/// Gets and sets of a key-value store, as in an experiment.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct StoreArgs {
+    #[arg(hide_short_help = true, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true,
+          help = help_of("workload.get_share"))]
+    pub get_share: Option<f64>,
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u32>, help = help_of("workload.keys"))]
+    pub keys: Option<u32>,
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>,
+          help = help_of("workload.key_bytes"))]
+    pub key_bytes: Option<u32>,
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>,
+          help = help_of("workload.value_bytes"))]
+    pub value_bytes: Option<u32>,
+}
+
+/// What the help of `run` says of this setting of an experiment.
+fn help_of(key: &str) -> String {
+    Experiment::setting(key).help()
 }
 
 /// Amounts of load, in requests per second or as shares.

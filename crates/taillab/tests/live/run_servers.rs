@@ -231,6 +231,35 @@ fn covered_by_slices(dir: &Path) -> f64 {
     covered.as_secs_f64() / last.saturating_since(from).as_secs_f64()
 }
 
+/// Each request has a connection of its own, and what its client waited is the sum of its parts.
+#[test]
+fn a_connection_for_each_request_is_measured() {
+    if !live("a_connection_for_each_request_is_measured") {
+        return;
+    }
+    let summary = run(&["nginx", "--connect", "each"]);
+    let load = &summary["load"];
+    let connecting = &load["clients"]["connecting"];
+    assert_eq!(connecting["connected"], load["requests"], "{load}");
+    for end in ["refused", "timed_out", "failed"] {
+        assert_eq!(connecting[end], 0, "{connecting}");
+    }
+    assert_eq!(connecting["closing"], "server");
+    let matching = &summary["matching"];
+    assert_eq!(matching["matched"], matching["responses"], "{matching}");
+    let (known, all) = (&matching["client_matched"], &matching["client_responses"]);
+    assert_eq!(known, all, "{matching}");
+    assert_eq!(all, &load["requests"], "{matching}");
+    // the parts are of the same requests as the whole: those that were sent on schedule
+    let count = &load["response_time"]["count"];
+    assert_eq!(&connecting["time"]["count"], count);
+    let mean = |of: &Value| of["mean"].as_f64().unwrap();
+    let waited = load["clients"].get("wait").map_or(0.0, mean);
+    let before = mean(&load["lateness"]) + waited + mean(&connecting["time"]);
+    let sum = before + mean(&load["service_time"]);
+    assert!((mean(&load["response_time"]) - sum).abs() < 1.0, "{load}");
+}
+
 #[test]
 fn nginx_with_several_workers_is_measured() {
     if !live("nginx_with_several_workers_is_measured") {

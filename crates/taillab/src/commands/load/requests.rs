@@ -1,6 +1,5 @@
 //! The requests: the target's protocol with the workload of the arguments.
 
-use taillab_console::args::StoreArgs;
 use taillab_console::exit::Failure;
 use taillab_load::protocol::{MessageSizes, echo};
 use taillab_load::target::Place;
@@ -10,7 +9,7 @@ use taillab_load::{
 };
 use taillab_model::summary::Connect;
 
-use crate::cli::{ClientArgs, RequestArgs};
+use crate::cli::{ClientArgs, RequestArgs, StoreArgs};
 
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]
