@@ -30,11 +30,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "longer_than_client",
         seen: |e| {
-            e.server?;
             // the client's times are of the requests that were sent on schedule; at its edges they may be others
             // than the server's, and in a queue that grows the percentiles depend on which they are
             let on_schedule = e.on_schedule()?;
-            let agree = e.client_minus_server.map_or(0, |beyond| beyond.count);
+            let beyond = e.server?.client_minus_server.as_ref();
+            let agree = beyond.map_or(0, |beyond| beyond.count);
             if agree > on_schedule.count / 2 {
                 return None;
             }

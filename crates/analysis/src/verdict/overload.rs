@@ -26,27 +26,23 @@ pub(super) const RULES: &[Rule] = &[
                     )
                 });
             };
-            let overload = server.result.measured.overload.as_ref()?;
+            let overload = server.overload.as_ref()?;
             Some(format!(
                 "work arrived faster than it was done, {}",
                 QueueGrowth(overload)
             ))
         },
-        remedy: |e| {
-            let server = e.server.map(|server| &server.result.measured);
-            let overload = server.and_then(|measured| measured.overload.as_ref());
-            match overload {
-                Some(overload) if !overload.outlasts_load => {
-                    "the percentiles depend on how long that lasted; see the first finding"
-                }
-                Some(_) => {
-                    "the percentiles are those of this measurement only, and grow with its length; \
+        remedy: |e| match e.server.and_then(|server| server.overload.as_ref()) {
+            Some(overload) if !overload.outlasts_load => {
+                "the percentiles depend on how long that lasted; see the first finding"
+            }
+            Some(_) => {
+                "the percentiles are those of this measurement only, and grow with its length; \
                      see the first finding"
-                }
-                None => {
-                    "the percentiles are those of this measurement only, and grow with its length; \
+            }
+            None => {
+                "the percentiles are those of this measurement only, and grow with its length; \
                      lower the load"
-                }
             }
         },
     },

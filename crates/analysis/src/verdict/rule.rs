@@ -64,8 +64,7 @@ pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
 }
 
 fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {
-    let server = evidence.server.map(|server| &server.result.matching);
-    server.is_none_or(|matching| matching.stamps.are_complete())
+    (evidence.server).is_none_or(|server| server.matching.stamps.are_complete())
 }
 
 /// `, the first: HTTP/1.1 404 Not Found`; empty if it is not known what the server answered.

@@ -107,7 +107,7 @@ impl fmt::Display for SoFrom<'_, '_> {
         if evidence.server.is_none() {
             return WithdrawnPercentiles(Some(from)).fmt(f);
         }
-        let is_replayed = (evidence.scheduled).is_some_and(|view| view.replayed.is_some());
+        let is_replayed = evidence.built.is_some_and(|built| built.is_replayed);
         f.write_str(match is_replayed {
             true => ", so what arrivals on schedule would see is known from a replay only",
             false => ", so what arrivals on schedule would see is not known",

@@ -49,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
-            let computes = !e.server?.result.ideal.virtual_workers;
+            let computes = e.virtual_workers.is_none();
             let busy = Percent(calibration.server_cpu_busy_share);
             let why = match calibration.limited_by {
                 LimitedBy::Server => return None,
@@ -80,9 +80,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "faster_than_ideal",
         seen: |e| {
-            let faster = e.server?.evidence.faster_than_ideal;
+            let faster = e.server?.faster_than_ideal;
             // the waits of virtual workers are shorter and longer than t, which is their mean
-            let said = e.withdrawn().is_some() || e.virtual_workers.is_some();
+            let said = e.not_compared().is_some() || e.virtual_workers.is_some();
             (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
                 format!(
                     "{} of the requests were faster than their ideal",
@@ -203,7 +203,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "ambiguous",
         seen: |e| {
-            let ambiguous = e.server?.result.matching.ambiguous;
+            let ambiguous = e.server?.matching.ambiguous;
             (ambiguous > 0).then(|| {
                 format!(
                     "{} of more than one request, and {} matched to none",
@@ -221,7 +221,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "foreign_requests",
         seen: |e| {
-            let requests = e.server?.evidence.unexplained;
+            let requests = e.server?.unexplained;
             e.load?;
             (requests > 0).then(|| {
                 let requests = Counted(requests, "request is", "requests are");
@@ -233,7 +233,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "late_events",
         seen: |e| {
-            let events = e.server?.evidence.late_events;
+            let events = e.server?.late_events;
             (events > 0).then(|| {
                 format!(
                     "{} out of order by more than the matcher can correct, which can cost matches",
@@ -246,7 +246,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "stamps_out_of_order",
         seen: |e| {
-            let requests = e.server?.result.matching.out_of_order;
+            let requests = e.server?.matching.out_of_order;
             (requests > 0).then(|| {
                 let requests = Counted(requests, "request has", "requests have");
                 format!("{requests} stamps that contradict each other")
@@ -257,7 +257,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "incomplete",
         seen: |e| {
-            let matching = &e.server?.result.matching;
+            let matching = &e.server?.matching;
             let complete = share(matching.complete, matching.asked());
             (matching.asked() > 0 && complete < MIN_COMPLETE_SHARE).then(|| {
                 format!(
@@ -280,7 +280,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "beyond_slice",
         seen: |e| {
-            let beyond = e.server?.evidence.beyond_slice?;
+            let beyond = e.built?.beyond_slice?;
             (beyond > FEW_BEYOND).then(|| {
                 format!(
                     "{} of the sampled requests above p99 left after the end of their slice, or \
@@ -297,7 +297,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "share_intervals",
         seen: |e| {
-            let causes = &e.server?.result.causes;
+            let causes = e.built?.causes;
             let mut above = causes.iter().map(|cause| cause.excess_share_above_p99);
             let unknown = !causes.is_empty() && above.all(|share| share.lo.is_none());
             unknown.then(|| {
@@ -306,7 +306,7 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             })
         },
-        remedy: |e| match e.server.map(|server| server.result.matching.stamps) {
+        remedy: |e| match e.server.map(|server| server.matching.stamps) {
             Some(MiddleStamps::Sampled(_)) => {
                 "measure for longer (-d), or record everything all the time (--stamps all)"
             }
@@ -316,7 +316,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "blind_windows",
         seen: |e| {
-            let matching = &e.server?.result.matching;
+            let matching = &e.server?.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
                     "the probe was blind in {}, {} at most on all CPUs together, that {}",
@@ -338,7 +338,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "probe_cost",
         seen: |e| {
-            let overhead = &e.server?.result.overhead;
+            let overhead = e.overhead?;
             let loss = overhead.throughput_loss?;
             (overhead.is_notable())
                 .then(|| format!("the probe costs {} of the peak throughput", Percent(loss)))
@@ -469,7 +469,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// A notable part of the tail is caused by taillab itself, under this name.
 fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
-    let causes = &evidence.server?.result.causes;
+    let causes = evidence.built?.causes;
     let own = causes.iter().filter(|share| match &share.culprit {
         Some(Culprit::Thread { name: other, .. }) => other == name,
         _ => false,

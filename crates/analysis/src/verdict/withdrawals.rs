@@ -15,6 +15,7 @@ use crate::fmt::{Count, Counted, Errors, Percent, Percentile, WhyNotCompared, pl
 const LEAST_SLICES: u64 = 8;
 
 /// A rule, and what it withdraws if it applies.
+#[derive(Debug)]
 pub(super) struct Withdrawal {
     pub(super) rule: Rule,
     pub(super) part: fn(&Evidence<'_>) -> WithdrawnPart,
@@ -94,26 +95,26 @@ const ALLOWED: &str =
 
 /// The lowest percentile without an upper bound, if the requests that were not seen were the slowest.
 fn unbounded(e: &Evidence<'_>) -> Option<f64> {
-    unbounded_from(e.server?.result.matching.missing_share())
+    unbounded_from(e.server?.matching.missing_share())
 }
 
 /// The same, if events were lost and no client knows which requests that hid.
 fn lost(e: &Evidence<'_>) -> Option<f64> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let counts = matching.lost_events > 0 && matching.client_responses == 0;
     counts.then(|| unbounded(e)).flatten()
 }
 
 /// How many responses lack T1 or T6, and the lowest percentile that this spoils.
 fn unmatched(e: &Evidence<'_>) -> Option<(u64, f64)> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let missing = matching.responses.saturating_sub(matching.matched);
     (missing > 0).then_some(missing).zip(unbounded(e))
 }
 
 /// The same for the responses that the client received.
 fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let missing = unseen_responses(matching);
     (missing > 0).then_some(missing).zip(unbounded(e))
 }
@@ -160,7 +161,7 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
 
 /// Why the server is not compared with the ideal, if this is the reason.
 fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String> {
-    let withdrawn = e.withdrawn().filter(is_reason)?;
+    let withdrawn = e.not_compared().filter(is_reason)?;
     Some(WhyNotCompared(&withdrawn).to_string())
 }
 
@@ -175,7 +176,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "lost_events",
             seen: |e| {
-                let matching = &e.server?.result.matching;
+                let matching = &e.server?.matching;
                 let events = Counted(matching.lost_events, "event", "events");
                 (matching.lost_events > 0).then(|| match matching.client_responses {
                     0 => {
@@ -207,7 +208,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "losses_unknown",
             seen: |e| {
-                let matching = &e.server?.result.matching;
+                let matching = &e.server?.matching;
                 e.recording?.cut_off.then(|| {
                     format!(
                         "the recording has no end, so it is not known how many events the probe \
@@ -225,7 +226,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "unmatched",
             seen: |e| {
-                let matching = &e.server?.result.matching;
+                let matching = &e.server?.matching;
                 let (missing, from) = unmatched(e)?;
                 Some(format!(
                     "{} of {} responses {} T1 or T6 ({}){}{ALLOWED}",
@@ -244,7 +245,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "unseen_by_probe",
             seen: |e| {
-                let matching = &e.server?.result.matching;
+                let matching = &e.server?.matching;
                 let (missing, from) = unseen(e)?;
                 Some(format!(
                     "{} of the {} responses that the client received {} T1 or T6{}{ALLOWED}",
@@ -303,7 +304,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "unanswered",
             seen: |e| {
-                let sojourn = &e.server?.result.measured.sojourn;
+                let sojourn = &e.server?.sojourn;
                 let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
                 (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
                     format!(
@@ -364,7 +365,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "few_slices",
             seen: |e| {
-                let matching = &e.server?.result.matching;
+                let matching = &e.server?.matching;
                 let sampled = matches!(matching.stamps, MiddleStamps::Sampled(_));
                 (sampled && matching.slices < LEAST_SLICES).then(|| {
                     format!(
@@ -416,7 +417,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
 ];
 
 fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
-    let unmatched = evidence.server.map(|server| &server.result.matching);
+    let unmatched = evidence.server.map(|server| &server.matching);
     let mostly_ambiguous = unmatched.is_some_and(|matching| {
         matching.ambiguous * 2 > matching.responses.saturating_sub(matching.matched)
     });

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::rtt::summarise;
+use taillab_analysis::verdict::{Evidence, Supported, judge};
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_console::messages::Messages;
@@ -145,7 +146,10 @@ impl<'a> Measurement<'a> {
                 }
             }
         }
-        let mut row = self.summarised(plan, runs, &played, counts, failure);
+        // without a schedule, nothing can be against them
+        let judgement = judge(&Evidence::default());
+        let supported = judgement.supported();
+        let mut row = self.summarised(plan, runs, &played, (counts, supported), failure);
         match explained {
             None => {}
             Some(Ok(explanation)) => row.row.explanation = Some(explanation),
@@ -161,10 +165,10 @@ impl<'a> Measurement<'a> {
         plan: &RowPlan,
         runs: Vec<Vec<RoundTrip>>,
         played: &[(Nanos, Option<Nanos>)],
-        counts: RttCounts,
+        (counts, supported): (RttCounts, &Supported),
         failure: Option<RttError>,
     ) -> Row {
-        let found = summarise(&runs);
+        let found = summarise(&runs, supported);
         let wanted = self.plan.count * u64::from(self.plan.runs);
         let of_runs = found.runs.into_iter().zip(played);
         let partial = failure.is_some() || found.rtt.count < wanted;

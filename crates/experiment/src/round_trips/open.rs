@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
-use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_rtt};
+use taillab_analysis::verdict::{Evidence, SentLoad, Supported, judge, judge_client};
 use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
@@ -226,21 +226,22 @@ impl Measurement<'_> {
             .iter()
             .map(|length| (*length, Some(cpu)))
             .collect();
-        let failure = sent.failure.take();
-        let mut row = self.summarised(plan, runs, &played, counts, failure);
-        row.row.partial = row.failure.is_some() || sent.partial;
-        row.row.xdp_attachment = sent.xdp_attachment;
-        if all > 1 {
-            let share = match rate {
-                OpenRate::PerS(_) => None,
-                OpenRate::OfCapacity(share) => Some(share),
-            };
-            row.row.open_loop = sent.judged(share);
-        }
+        let (failure, partial) = (sent.failure.take(), sent.partial);
+        let xdp_attachment = sent.xdp_attachment.take();
+        let share = match rate {
+            OpenRate::PerS(_) => None,
+            OpenRate::OfCapacity(share) => Some(share),
+        };
+        let judged = (all > 1).then(|| sent.judged(share)).flatten();
+        let (open_loop, supported) = judged.unzip();
+        let supported = supported.unwrap_or_else(|| *judge(&Evidence::default()).supported());
+        let mut row = self.summarised(plan, runs, &played, (counts, &supported), failure);
+        row.row.partial = row.failure.is_some() || partial;
+        row.row.xdp_attachment = xdp_attachment;
+        row.row.open_loop = open_loop;
         if let Some(open) = &row.row.open_loop {
             row.row.rtt = open.load.response_time.clone();
         }
-        withdraw_from_rtt(&mut row.row, &mut row.curves);
         row
     }
 
@@ -299,8 +300,8 @@ impl Sent {
         all
     }
 
-    /// `None` if the sends cannot be judged as a load.
-    fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
+    /// What the sends were as a load, and what that supports; `None` if they cannot be judged as one.
+    fn judged(self, target_utilization: Option<f64>) -> Option<(RttOpenLoop, Supported)> {
         let all = self.joined();
         let sends = all.iter().map(LoadedRequest::turn);
         let arrivals = arrivals_verdict(sends, self.rate_per_s, SHORTEST_WINDOW).ok()?;
@@ -314,7 +315,7 @@ impl Sent {
         };
         let analysis = summarise(|| all.iter().copied(), facts);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();
-        let verdict = judge(&Evidence {
+        let (supported, verdict) = judge_client(&Evidence {
             partial: self.partial,
             hypervisor: hypervisor.as_deref(),
             load: Some(SentLoad {
@@ -324,10 +325,11 @@ impl Sent {
             }),
             ..Evidence::default()
         });
-        Some(RttOpenLoop {
+        let open_loop = RttOpenLoop {
             capacity: self.capacity,
-            load: analysis.summary,
+            load: supported.load(analysis.summary),
             verdict,
-        })
+        };
+        Some((open_loop, supported))
     }
 }
