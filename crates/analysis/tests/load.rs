@@ -446,7 +446,7 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
                 a.summary.errors.unexpected_responses = 1;
             },
         ),
-        ("few_errors", "2 error responses in 100,000 requests", |a| {
+        ("errors", "2 error responses in 100,000 requests", |a| {
             a.summary.errors.server_errors = 2;
         }),
         ("misses", "50,000 of 100,000 requests found nothing", |a| {

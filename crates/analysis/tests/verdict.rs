@@ -451,7 +451,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
             },
         ),
         (
-            "few_errors",
+            "errors",
             "1 error response in 20,000 requests",
             "p99.99",
             |s| load(s).errors.server_errors = 1,
@@ -717,7 +717,7 @@ fn each_warning_is_found() {
             "other programs used its CPUs too",
             |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Others,
         ),
-        ("few_errors", "1 refused send in 20,000 requests", |s| {
+        ("errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1
         }),
         (

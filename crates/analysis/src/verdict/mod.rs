@@ -24,26 +24,49 @@ use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict, Withdra
 
 use generator::GENERATOR;
 use overload::is_overloaded;
-use rule::Rule;
+use rule::WithdrawnPart;
 use schedule::SCHEDULE;
-use withdrawals::{WITHDRAWALS, Withdrawal, WithdrawnPart};
+use withdrawals::WITHDRAWALS;
 
 pub use evidence::{
     Built, ClientSide, Evidence, Growth, LoadEvidence, ScheduleEvidence, SentLoad, ServerEvidence,
     TraceFacts, Unsupported, VirtualWorkers,
 };
 pub use overload::is_overload;
+pub use rule::{Limit, Rule};
 pub use supported::Supported;
 
 /// The rules about the server's own failures.
-const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
+const SERVER_FAILED: [&str; 3] = ["errors", "no_answer", "unanswered"];
+
+/// All rules, in the order in which they are said; whether each is about the sends.
+fn table() -> impl Iterator<Item = (&'static Rule, bool)> {
+    let of_sends = |rules: &'static [Rule]| rules.iter().map(|rule| (rule, true));
+    let others = |rules: &'static [Rule]| rules.iter().map(|rule| (rule, false));
+    others(invalid::RULES)
+        .chain(others(overload::RULES))
+        .chain(of_sends(GENERATOR))
+        .chain(others(WITHDRAWALS))
+        .chain(of_sends(SCHEDULE))
+        .chain(others(warnings::RULES))
+}
+
+/// All rules.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    table().map(|(rule, _)| rule)
+}
+
+/// The rules that can apply to this evidence. A server that does not keep up holds the sends up as well: a connection
+/// that is busy or full takes no more.
+fn rules_for(evidence: &Evidence<'_>) -> impl Iterator<Item = (&'static Rule, bool)> {
+    let is_held_up = evidence.server.is_none() && is_overloaded(evidence);
+    table().filter(move |(rule, _)| !(is_held_up && schedule::has(rule)))
+}
 
 /// What the evidence says for and against a result.
 #[derive(Clone, Debug)]
 pub struct Judgement {
-    /// The reasons against all of it.
-    reasons: Vec<&'static Rule>,
-    /// The rules against some of its claims, each with what it takes away.
+    /// The rules that take something away.
     against: Vec<Against>,
     supported: Supported,
     on_schedule: Supported,
@@ -52,8 +75,8 @@ pub struct Judgement {
 /// A rule that applies.
 #[derive(Clone, Copy, Debug)]
 struct Against {
-    withdrawal: &'static Withdrawal,
-    part: WithdrawnPart,
+    key: &'static str,
+    takes: WithdrawnPart,
     /// It is about the sends.
     of_sends: bool,
 }
@@ -64,37 +87,26 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
         built: None,
         ..*evidence
     };
-    let applies = |rule: &Rule| (rule.seen)(evidence).is_some();
-    let reasons: Vec<&Rule> = (invalid::RULES.iter())
-        .filter(|rule| applies(rule))
-        .collect();
-    // a server that does not keep up holds the sends up as well: a connection that is busy or full takes no more
-    let is_held_up = evidence.server.is_none() && is_overloaded(evidence);
-    let of_sends = |rules: &'static [Withdrawal]| rules.iter().map(|rule| (rule, true));
-    let withdrawals = of_sends(GENERATOR)
-        .chain(WITHDRAWALS.iter().map(|rule| (rule, false)))
-        .chain(of_sends(SCHEDULE).filter(|_| !is_held_up));
-    let against: Vec<Against> = withdrawals
-        .filter(|(withdrawal, _)| applies(&withdrawal.rule))
-        .map(|(withdrawal, of_sends)| Against {
-            withdrawal,
-            part: (withdrawal.part)(evidence),
+    let against = rules_for(evidence).filter_map(|(rule, of_sends)| {
+        (rule.seen)(evidence)?;
+        let takes = (rule.takes)(evidence);
+        (takes != WithdrawnPart::Nothing).then_some(Against {
+            key: rule.key,
+            takes,
             of_sends,
         })
-        .collect();
+    });
     let mut judgement = Judgement {
-        reasons,
-        against,
+        against: against.collect(),
         supported: Supported::NOTHING,
         on_schedule: Supported::NOTHING,
     };
-    let is_valid = judgement.reasons.is_empty();
-    let against = |claim| judgement.against(evidence, claim);
-    let on_schedule = |claim| judgement.against_on_schedule(evidence, claim);
-    (judgement.supported, judgement.on_schedule) = (
-        Supported::of(is_valid, against),
-        Supported::of(is_valid, on_schedule),
-    );
+    let is_valid = judgement.is_valid();
+    let of_all = Supported::of(is_valid, |claim| judgement.against(evidence, claim));
+    let on_schedule = Supported::of(is_valid, |claim| {
+        judgement.against_on_schedule(evidence, claim)
+    });
+    (judgement.supported, judgement.on_schedule) = (of_all, on_schedule);
     judgement
 }
 
@@ -118,16 +130,27 @@ impl Judgement {
         &self.on_schedule
     }
 
-    /// The keys of what withdraws a claim on all requests.
+    /// Whether there is a result.
+    fn is_valid(&self) -> bool {
+        let mut against = self.against.iter();
+        !against.any(|against| against.takes == WithdrawnPart::Everything)
+    }
+
+    /// The keys of what takes a claim on all requests away.
     fn against(&self, evidence: &Evidence<'_>, claim: ClaimName) -> Vec<&'static str> {
         // a fault of the sends spoils all that a client alone knows, and nothing that the server did
         let counts = |against: &&Against| evidence.server.is_none() || !against.of_sends;
+        self.keys_against(claim, counts)
+    }
+
+    fn keys_against(
+        &self,
+        claim: ClaimName,
+        counts: impl Fn(&&Against) -> bool,
+    ) -> Vec<&'static str> {
         let against = self.against.iter().filter(counts);
-        let against = against.filter(|against| against.part.withdraws(claim));
-        let reasons = self.reasons.iter().map(|rule| rule.key);
-        reasons
-            .chain(against.map(|against| against.withdrawal.rule.key))
-            .collect()
+        let against = against.filter(|against| against.takes.withdraws(claim));
+        against.map(|against| against.key).collect()
     }
 
     /// The same for the requests on schedule. What is against all requests is against these too, except for too few
@@ -138,9 +161,7 @@ impl Judgement {
         };
         let mut keys = self.against(evidence, claim);
         keys.retain(|key| *key != TOO_FEW);
-        let of_sends = self.against.iter().filter(|against| against.of_sends);
-        let of_sends = of_sends.filter(|against| against.part.withdraws(claim));
-        keys.extend(of_sends.map(|against| against.withdrawal.rule.key));
+        keys.extend(self.keys_against(claim, |against| against.of_sends));
         if keys.is_empty()
             && claim
                 .quantile()
@@ -157,24 +178,22 @@ impl Judgement {
             built: Some(built),
             ..*evidence
         };
-        let mut warnings = of_steps(evidence);
-        let said = |rules: &[Rule]| -> Vec<Reason> {
-            let said = rules.iter().filter_map(|rule| rule.reason(evidence));
-            said.collect()
-        };
-        warnings.extend(said(overload::RULES));
-        let against = self.against.iter();
-        warnings.extend(against.filter_map(|against| against.withdrawal.rule.reason(evidence)));
-        warnings.extend(said(warnings::RULES));
+        let (mut reasons, mut warnings) = (Vec::new(), of_steps(evidence));
+        for (rule, _) in rules_for(evidence) {
+            let said = rule.reason(evidence);
+            match (rule.takes)(evidence) {
+                WithdrawnPart::Everything => reasons.extend(said),
+                _ => warnings.extend(said),
+            }
+        }
         for condition in evidence.conditions {
             if !warnings.iter().any(|warning| warning.key == condition.key) {
                 warnings.push(condition.clone());
             }
         }
-        let reasons = self.reasons.iter();
         Verdict {
-            valid: self.reasons.is_empty(),
-            reasons: reasons.filter_map(|rule| rule.reason(evidence)).collect(),
+            valid: self.is_valid(),
+            reasons,
             warnings,
             claims: self.claims(evidence),
         }
@@ -228,12 +247,6 @@ pub(crate) fn unjudged(not_compared: Option<Withdrawn>) -> Supported {
     judge(&evidence).supported
 }
 
-/// The rules about the sends.
-#[cfg(test)]
-fn of_sends() -> impl Iterator<Item = &'static Withdrawal> {
-    GENERATOR.iter().chain(SCHEDULE)
-}
-
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
 /// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
@@ -275,14 +288,8 @@ mod tests {
     #[test]
     fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
         const DOCS: &str = include_str!("../../../../docs/verdict.md");
-        let withdrawals = of_sends().chain(WITHDRAWALS);
-        let withdrawals = withdrawals.map(|withdrawal| &withdrawal.rule);
-        let rules = (invalid::RULES.iter())
-            .chain(overload::RULES)
-            .chain(withdrawals)
-            .chain(warnings::RULES);
         let mut seen = HashSet::new();
-        for rule in rules {
+        for rule in rules() {
             let key = rule.key;
             let is_snake_case = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             assert!(key.chars().all(is_snake_case), "{key}");
