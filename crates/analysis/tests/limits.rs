@@ -340,8 +340,11 @@ fn with_service_time(times: f64) -> Option<Withdrawn> {
 /// Makes the rule apply; with a threshold, by bringing what it looks at to this value.
 type Spoil = fn(&mut Case, f64);
 
+/// The key of a rule, a measurement to which it does not apply, and how to make it apply.
+type Row = (&'static str, fn() -> Case, Spoil);
+
 /// A row for each rule.
-const ROWS: &[(&str, fn() -> Case, Spoil)] = &[
+const ROWS: &[Row] = &[
     ("no_answer", load, |c, _| {
         c.sent().response_time = distribution_of(&[]);
     }),
