@@ -90,7 +90,7 @@ fn analyse(block: &[Event], context: &RecordingContext) -> Cost {
         }
     }
     analysis.push(&Arc::new(windows.finish(0)), |_, _| {});
-    let analysed = analysis.finish(0).unwrap().server;
+    let analysed = analysis.finish(0).unwrap().unjudged().server;
     Cost {
         took: cpu_time() - begin,
         requests: analysed.matching.matched,

@@ -108,7 +108,7 @@ fn explain(events: impl Iterator<Item = Event>, context: &RecordingContext) {
         memory("VmHWM")
     );
     let begin = Instant::now();
-    let analysis = analysis.finish(0).unwrap().server;
+    let analysis = analysis.finish(0).unwrap().unjudged().server;
     println!(
         "{} requests, {count} events; concluded in {:.2?}; {}",
         analysis.matching.matched,

@@ -111,7 +111,7 @@ fn main() {
     let context = RecordingContext::default();
     let mut analysis = Analysis::new(&context, options);
     analysis.push(&Arc::new(window), |_, _| {});
-    let analysis = analysis.finish(0).unwrap().server;
+    let analysis = analysis.finish(0).unwrap().unjudged().server;
     println!("analysed in {:.2?}", begin.elapsed());
     println!("{}", peak_memory());
     let complete = analysis.matching.complete;

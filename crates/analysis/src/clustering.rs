@@ -4,7 +4,7 @@ use taillab_model::explanation::Clustering;
 use taillab_model::{Monotonic, Nanos, quantile_ranks};
 
 /// Requests above this quantile are slow.
-const QUANTILE: f64 = 0.99;
+pub(crate) const SLOW: f64 = 0.99;
 
 /// Distances, in requests, at which correlation is looked for.
 const LAGS: [u32; 12] = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000];
@@ -14,7 +14,7 @@ const MIN_SLOW: u64 = 30;
 
 /// The rank among `n` sojourns above which a request is slow; `None` if there are too few.
 pub fn threshold_rank(n: u64) -> Option<u64> {
-    Some(quantile_ranks(n, QUANTILE, 1.0)?.value)
+    Some(quantile_ranks(n, SLOW, 1.0)?.value)
 }
 
 /// Counts how close together slow requests are. Requests are added in order of T1. No request counts
@@ -107,7 +107,7 @@ impl Clusters {
             (lag, (both as f64 / pairs - p * p) / (p * (1.0 - p)))
         };
         Some(Clustering {
-            q: QUANTILE,
+            q: SLOW,
             autocorrelation: lags.map(correlation).collect(),
             in_runs_share: self.in_runs as f64 / self.slow as f64,
             episodes: self.episodes,

@@ -11,7 +11,7 @@ use taillab_model::explanation::{
     CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
     WorkerShare,
 };
-use taillab_model::summary::{OwnWork, ReplayedSchedule, Withdrawn};
+use taillab_model::summary::{ClaimName, OwnWork, ReplayedSchedule};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::application::Application;
@@ -30,14 +30,12 @@ use crate::slowest::slow_request;
 use crate::spells::TakenTime;
 use crate::statistics::counted_curve;
 use crate::timeline::{Seen, Timeline};
+use crate::verdict::Supported;
 use crate::{predict, replay};
 
 /// The explanation of a measurement; empty if the recording does not say what the CPUs did.
 #[derive(Default)]
 pub(crate) struct Explained {
-    /// Why the comparison with the ideal does not hold, if it does not: then there are no forecasts, and no
-    /// causes unless it is only the clients that would have behaved differently.
-    pub(crate) withdrawn: Option<Withdrawn>,
     /// Causes of the excess: first as a whole, then by culprit.
     pub(crate) causes: Vec<CauseShare>,
     /// The ideal with each request's own work.
@@ -198,53 +196,76 @@ impl Explainer {
         *slices += lengths.sum();
     }
 
-    /// The explanation, without the findings. `observed` makes the queue to replay, `withdrawn` says why
-    /// the server is not compared with the ideal, and `length_limits` are the limits that follow from
-    /// the length of the recording.
+    /// The explanation, without the findings, as far as it is `supported`. `observed` makes the queue to replay, and
+    /// `length_limits` are the limits that follow from the length of the recording.
     pub(crate) fn finish(
         self,
         sojourn: &Sojourn,
         least: &LeastSojourns<'_>,
-        withdrawn: Option<Withdrawn>,
+        supported: &Supported,
         length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
+        let mut limits = limits(self.seen);
+        if !supported.anything() {
+            limits.extend(length_limits);
+            return Explained {
+                explanation: Some(Explanation {
+                    limits,
+                    ..Explanation::default()
+                }),
+                ..Explained::default()
+            };
+        }
         let ledger = self.attribution.finish();
-        let collected = self.collected;
+        let mut collected = self.collected;
         let whole = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
         let length = self.slices.unwrap_or(whole);
         let one_in = whole.get() as f64 / length.get().max(1) as f64;
+        let unanswered = sojourn.distribution.unanswered;
+        let mut slowest = slowest(std::mem::take(&mut collected.slowest), collected.most_slow);
+        for request in slowest
+            .iter_mut()
+            .filter(|_| !supported.claim(ClaimName::Ideal))
+        {
+            request.ideal_ns = None;
+        }
         let mut explanation = Explanation {
             inversions: collected.inversions(self.sojourns.count()),
             workers: collected.workers(&ledger, length),
-            slowest: slowest(collected.slowest, collected.most_slow),
+            slowest,
             heat_map: self.heat.finish(),
-            clustering: self.clusters.finish(),
+            // too few requests for an interval of p99 can still show whether those above it come in bursts
+            clustering: (self.clusters.finish()).filter(|slow| supported.beyond(slow.q)),
             hypervisor: self.taken.finish(),
-            application: self.application.finish(sojourn.distribution.unanswered),
-            sleeping: (self.sleepers).finish(length, sojourn.distribution.unanswered),
+            application: self.application.finish(unanswered),
+            sleeping: (self.sleepers).finish(length, unanswered),
             fan_out: sojourn.fan_out.clone(),
-            limits: limits(self.seen),
+            limits,
             ..Explanation::default()
         };
-        let mut explained = Explained {
-            withdrawn,
-            ..Explained::default()
-        };
-        // who held requests up is true whoever sent them
-        let is_charged = matches!(withdrawn, None | Some(Withdrawn::ClientsWait { .. }));
+        (explanation.application).retain(|at| supported.percentile(at.q));
+        let mut explained = Explained::default();
+        let is_charged = supported.claim(ClaimName::Causes);
         if let Some(composition) = self.composition.filter(|_| is_charged) {
-            let composed = composition.finish(sojourn.distribution.unanswered);
+            let composed = composition.finish(unanswered);
             explained.causes = composed.shares(&ledger, one_in.max(1.0));
             explanation.bands = composed.bands();
+            (explanation.bands).retain(|band| supported.percentile(band.from_q));
             explanation.around = composed.around();
+            (explanation.around).retain(|band| supported.percentile(band.to_q));
             (explanation.bursts, explanation.burst_roots) = self.roots.finish(&ledger.labels);
             explanation.slow_requests = self.shadow.finish();
             explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
         }
         drop(ledger);
-        if withdrawn.is_none() {
-            explained.own_work = self.own_work.finish();
+        if supported.claim(ClaimName::Ideal) {
+            explained.own_work = self.own_work.finish().map(|own_work| OwnWork {
+                sojourn: supported.distribution(own_work.sojourn),
+                ..own_work
+            });
+        }
+        if supported.claim(ClaimName::Forecasts) {
             let predicted = predict::predict(
                 &observed(),
                 &predict::Basis {
@@ -255,22 +276,23 @@ impl Explainer {
                 },
             );
             let own_queue = collected.own_queue_ideal.as_ref();
-            explanation
-                .curves
-                .extend(own_queue.map(|own_queue| NamedCurve {
-                    name: "multi_queue_ideal".to_owned(),
-                    points: counted_curve(own_queue, 0),
-                }));
-            explanation.curves.extend(predicted.curves);
+            let own_queue = own_queue.map(|own_queue| NamedCurve {
+                name: "multi_queue_ideal".to_owned(),
+                points: counted_curve(own_queue, 0),
+            });
+            let curves = own_queue.into_iter().chain(predicted.curves);
+            explanation.curves = curves
+                .map(|curve| NamedCurve {
+                    points: supported.curve(curve.points),
+                    ..curve
+                })
+                .collect();
             explanation.limits.extend(predicted.limits);
             explained.model_fit = predicted.model_fit;
             explained.predictions = predicted.predictions;
+            (explained.predictions).retain(|forecast| !forecast.points.is_empty());
             explained.on_schedule = predicted.on_schedule;
             comparison::widen(&mut explained.predictions, least);
-        } else {
-            for request in &mut explanation.slowest {
-                request.ideal_ns = None;
-            }
         }
         explanation.limits.extend(length_limits);
         explained.explanation = Some(explanation);

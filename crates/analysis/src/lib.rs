@@ -8,10 +8,11 @@
 //! 3. [`Analysis`] takes them window by window, compares them with the ideal queue ([`ideal`]),
 //!    divides them into [`stages`], charges their excess to causes ([`ledger`]) and computes
 //!    intervals ([`statistics`]);
-//! 4. [`verdict::judge`] says whether the measurement can be believed.
+//! 4. [`verdict::judge`] decides from the sums what a result may claim;
+//! 5. [`streaming::RecordingSums::build`] makes only that.
 //!
 //! A load without the server's stamps takes a shorter path: [`load::summarise`], then the same
-//! verdict.
+//! judge.
 
 mod application;
 mod bound;

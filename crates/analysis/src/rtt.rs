@@ -19,9 +19,10 @@ use taillab_model::rtt::{
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-use crate::clustering::{Clusters, threshold_rank};
+use crate::clustering::{Clusters, SLOW, threshold_rank};
 use crate::fan_out::fan_out;
 use crate::statistics::{Observations, distribution_of, middle, requests_needed};
+use crate::verdict::Supported;
 
 /// Runs of slow round trips are counted by length; the last count includes all longer runs.
 const RUN_LENGTHS: usize = 8;
@@ -51,8 +52,8 @@ pub struct Summary {
     pub curves: RttCurves,
 }
 
-/// Summarises runs of round trips, each in order of time.
-pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
+/// Summarises runs of round trips, each in order of time, as far as it is `supported`.
+pub fn summarise(runs: &[Vec<RoundTrip>], supported: &Supported) -> Summary {
     let lengths =
         |run: &Vec<RoundTrip>| -> Vec<Nanos> { run.iter().map(|trip| trip.rtt).collect() };
     let each: Vec<Distribution> = (runs.iter())
@@ -70,11 +71,21 @@ pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
     let lacking = REPORTED_QUANTILES
         .into_iter()
         .filter(|&q| rtt.quantile(q).is_none());
+    let trimmed = |q| match supported.percentile(q) {
+        true => trimmed(&sorted, q),
+        false => TrimmedQuantile {
+            q,
+            mean_ns: None,
+            runs: 0,
+        },
+    };
+    // too few round trips for an interval of p99 can still show whether those above it come in bursts
+    let shows_slow = supported.beyond(SLOW);
     Summary {
-        trimmed: REPORTED_QUANTILES.map(|q| trimmed(&sorted, q)).to_vec(),
-        worst_to_median: worst_to_median(&sorted, &rtt),
-        bursts: bursts(runs),
-        fan_out: fan_out(&all),
+        trimmed: REPORTED_QUANTILES.map(trimmed).to_vec(),
+        worst_to_median: worst_to_median(&sorted, &rtt).filter(|_| supported.percentile(0.5)),
+        bursts: bursts(runs).filter(|_| shows_slow),
+        fan_out: supported.fan_out(&fan_out(&all)),
         needs: lacking
             .map(|q| QuantileNeed {
                 q,
@@ -82,12 +93,14 @@ pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
             })
             .collect(),
         curves: RttCurves {
-            ccdf: all.curve(),
+            ccdf: supported.curve(all.curve()),
             over_time: over_time(runs),
             around_slowest: around_slowest(runs),
         },
-        rtt,
-        runs: each,
+        rtt: supported.distribution(rtt),
+        runs: (each.into_iter())
+            .map(|run| supported.distribution(run))
+            .collect(),
     }
 }
 
@@ -185,6 +198,12 @@ mod tests {
     use taillab_model::Monotonic;
 
     use super::*;
+    use crate::verdict::{Evidence, judge};
+
+    /// With nothing against them.
+    fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
+        super::summarise(runs, judge(&Evidence::default()).supported())
+    }
 
     /// One after the other, without gaps.
     fn run(lengths: impl IntoIterator<Item = u64>) -> Vec<RoundTrip> {

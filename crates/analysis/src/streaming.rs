@@ -21,17 +21,15 @@ use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
-    BusyPeriods, Ideal, LeftOut, Matching, Measured, Overhead, Overload, Scheduled, ServerResult,
-    ServiceTimeSource, Withdrawn, WorkersSource,
+    BusyPeriods, BusyPeriodsOfCpu, ClaimName, Ideal, IdealBounds, LeftOut, Matching, Measured,
+    Overhead, Overload, Scheduled, ServerResult, ServiceTimeSource, Stages, Withdrawn,
+    WorkersSource,
 };
-use taillab_model::{
-    Distribution, Histogram, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
-};
+use taillab_model::{Distribution, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::comparison::{Inside, LeastSojourns, disagrees, is_above, no_distribution};
 use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
-use crate::findings;
 use crate::ideal::IdealArrivals;
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions, SharedQueues};
 use crate::matched::{MatchCounts, SentAgain};
@@ -42,11 +40,12 @@ use crate::sent_again::{self, resent_responses};
 use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
 use crate::streaming::limits::limits;
-use crate::streaming::on_schedule::OnSchedule;
-use crate::streaming::sums::Sums;
+use crate::streaming::on_schedule::{OnSchedule, view};
+use crate::streaming::sums::{Summed, Sums};
 use crate::timeline::ServerTime;
-use crate::verdict::{self, Unsupported};
+use crate::verdict::{self, Judgement, ServerEvidence, Supported, Unsupported};
 use crate::window::Window;
+use crate::{findings, ratio};
 
 /// By default, quantiles are exact up to this many requests.
 pub const EXACT: usize = 500_000;
@@ -107,18 +106,32 @@ impl AnalysisOptions {
     }
 }
 
-/// What a recording shows.
+/// What is known of a server besides its recording.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFacts {
+    /// Where t comes from.
+    pub service_time_source: ServiceTimeSource,
+    /// How the workers were found.
+    pub workers_source: WorkersSource,
+    /// What the busy periods of each CPU show.
+    pub busy_periods_by_cpu: Vec<BusyPeriodsOfCpu>,
+    /// How busy the server's CPUs were.
+    pub server_cpu_busy_share: Option<f64>,
+    /// What the probe costs.
+    pub overhead: Overhead,
+    /// The workers wait on timers instead of using a CPU.
+    pub virtual_workers: bool,
+}
+
+/// What a recording shows, as far as the evidence supports it.
 #[derive(Clone, Debug)]
 pub struct Analysed {
-    /// The server's side. The caller sets what the analysis does not know: the source of t, the probe's
-    /// cost, the CPUs' busy share and whether the workers are virtual.
+    /// The server's side.
     pub server: ServerResult,
     /// What requests that were sent on schedule saw, without its claims; `None` if the recording has no cuts.
     pub scheduled: Option<Scheduled>,
     /// Requests that arrived during the measurement.
     pub arrivals: u64,
-    /// The same, plus those of the warm-up.
-    pub all_arrivals: u64,
     /// The client's service time minus the sojourn of the requests that were sent on schedule, if a client was
     /// joined.
     pub client_minus_server: Option<Distribution>,
@@ -126,13 +139,24 @@ pub struct Analysed {
     pub measured_ccdf: Vec<(Nanos, f64)>,
     /// The same for the ideal sojourn.
     pub ideal_ccdf: Vec<(Nanos, f64)>,
-    /// Evidence for the verdict that is not in the report.
-    pub evidence: verdict::ServerEvidence,
-    /// The ideal sojourn as if its requests were independent, for sentences, which have no intervals.
-    /// Empty if there is no comparison.
-    pub ideal_as_independent: Distribution,
-    /// Interrupts, softirqs and wake-ups were recorded.
-    pub disturbances: bool,
+    /// What this was judged by.
+    pub evidence: ServerEvidence,
+    /// Where everything was recorded in slices and the causes are known: of the sample's requests above p99, the share
+    /// that left after the end of their slice, or may have inherited delays from before it.
+    pub beyond_slice: Option<f64>,
+}
+
+impl Analysed {
+    /// What the verdict should know of this.
+    pub fn built(&self) -> verdict::Built<'_> {
+        let view = self.scheduled.as_ref();
+        verdict::Built {
+            causes: &self.server.causes,
+            has_forecasts: !self.server.predictions.is_empty(),
+            is_replayed: view.is_some_and(|view| view.replayed.is_some()),
+            beyond_slice: self.beyond_slice,
+        }
+    }
 }
 
 /// Why a recording cannot be analysed at all.
@@ -337,17 +361,16 @@ impl<'c> Analysis<'c> {
         earlier(end, edge)
     }
 
-    /// The result for the whole recording; `lost_events` is how many events the probe lost.
+    /// The sums over the whole recording; `lost_events` is how many events the probe lost.
     ///
     /// # Errors
     /// When there is no request to analyse.
-    pub fn finish(self, lost_events: u64) -> Result<Analysed, AnalysisError> {
+    pub fn finish(self, lost_events: u64) -> Result<RecordingSums<'c>, AnalysisError> {
         self.ensure_packets()?;
         let (matching, lacking) = self.matching(lost_events);
-        let busy = self.busy_workers(&matching);
+        let measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
-        let t = options.service_time;
-        let known_t = options.service_time_known.then_some(t);
+        let known_t = options.service_time_known.then_some(options.service_time);
         let overload = (self.queue).finish(workers, known_t, options.measure_from, self.context);
         let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
             return Err(nothing_measured(overload, self.all_arrivals));
@@ -355,104 +378,48 @@ impl<'c> Analysis<'c> {
         // in a queue that grows, the percentiles are those of this measurement
         let is_overloaded = overload.is_some();
         let summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
-        let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
+        let (sojourn, mut ideal) = (summed.measured.distribution(), summed.ideal.distribution());
         let by_service_time = self.arrivals.widen(&mut ideal);
-        let sojourn = Sojourn {
-            fan_out: fan_out(measured),
-            distribution: measured.distribution(),
-        };
         // our own client sends by its schedule, and what it could not send in time is in its response times
         let wait = self.inside.clients_that_wait(workers);
         let clients_wait = wait.filter(|_| self.unexplained.is_none());
-        let withdrawn = withdrawn(&options, clients_wait, (&ideal, &sojourn.distribution));
-        let mut explained = if self.disturbances {
-            let (shown, polls) = ((self.windows, self.shown_by), self.busy.polls());
-            let came = (self.silent, self.all_arrivals);
-            let limits = limits(measured, shown, polls, came, &matching);
-            let least = LeastSojourns {
-                ideal: &ideal,
-                receiver_elsewhere: self.arrivals.receiver_elsewhere(&PREDICTED_QUANTILES),
-            };
-            explainer.finish(&sojourn, &least, withdrawn, limits, || {
-                self.sampler.finish(self.context)
-            })
-        } else {
-            unexplained(withdrawn)
-        };
-        let is_compared = explained.withdrawn.is_none();
-        let replayed = std::mem::take(&mut explained.on_schedule);
-        let scheduled = (self.on_schedule)
-            .map(|view| view.finish(lacking, is_compared).with_replayed(replayed));
-        let evidence = verdict::ServerEvidence {
+        let (shown, came) = (
+            (self.windows, self.shown_by),
+            (self.silent, self.all_arrivals),
+        );
+        let view = (self.on_schedule).map(|view| view.finish(lacking));
+        let (scheduled, ideal_on_schedule) = view.unzip();
+        let client_minus_server = &summed.client_minus_server;
+        let evidence = ServerEvidence {
+            overload,
+            not_compared: not_compared(&options, clients_wait, (&ideal, &sojourn)),
+            rate_per_s: known_t.map(|_| self.arrivals.rate_per_s()),
+            shows_cpus: self.disturbances,
             faster_than_ideal: summed.faster_share,
-            unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
-            beyond_slice: explained.beyond_slice,
+            unsupported: Unsupported::of(&sojourn, summed.measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
-        };
-        let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
-        let (sojourn_of_ideal, excess, mut as_independent) = match is_compared {
-            true => (ideal, summed.excess, summed.ideal),
-            false => (no_distribution(), no_distribution(), Observations::of(&[])),
-        };
-        as_independent.assume_independent();
-        let ideal_as_independent = as_independent.distribution();
-        add_unprobed(&mut explained, self.arrivals.without_probe());
-        let ideal = Ideal {
-            sojourn: sojourn_of_ideal,
-            of_schedule: self.arrivals.of_schedule().filter(|_| is_compared),
-            by_service_time: match is_compared {
-                true => by_service_time,
-                false => Vec::new(),
-            },
-            own_work: explained.own_work,
-            workers,
-            workers_source: WorkersSource::default(),
-            virtual_workers: false,
-            utilization: utilization / f64::from(workers),
-            withdrawn: explained.withdrawn,
-        };
-        let mut server = ServerResult {
-            service_time_ns: t,
-            // who calls this knows where t comes from, what the probe costs, and how busy the CPUs were
-            service_time_source: ServiceTimeSource::default(),
-            service_time_lo_ns: None,
-            service_time_hi_ns: None,
-            busy_periods: options.busy_periods,
-            busy_periods_by_cpu: Vec::new(),
-            measured: Measured {
-                sojourn: sojourn.distribution,
-                server_cpu_busy_share: None,
-                utilization: busy.utilization,
-                busy_ns_per_request: busy.ns_per_request,
-                overload,
-            },
-            ideal,
-            excess,
-            stages: summed.stages,
-            stages_at: summed.stages_at,
-            matching,
-            left_out: self.left_out,
-            sent_again: resent_responses(&self.sent_again),
-            overhead: Overhead::default(),
-            causes: explained.causes,
-            ratio: Vec::new(),
-            model_fit: explained.model_fit,
-            predictions: explained.predictions,
-            explanation: explained.explanation,
-        };
-        findings::renew(&mut server, &ideal_as_independent, self.disturbances);
-        Ok(Analysed {
-            server,
             scheduled,
-            arrivals: self.arrivals.count(),
-            all_arrivals: self.all_arrivals,
-            client_minus_server: self.unexplained.map(|_| summed.client_minus_server),
-            measured_ccdf: measured.curve(),
-            ideal_ccdf: as_independent.curve(),
+            client_minus_server: self.unexplained.map(|_| client_minus_server.clone()),
+            sojourn,
+            matching,
+        };
+        let matching = &evidence.matching;
+        Ok(RecordingSums {
+            limits: limits(&summed.measured, shown, self.busy.polls(), came, matching),
             evidence,
-            ideal_as_independent,
-            disturbances: self.disturbances,
+            options,
+            context: self.context,
+            measured,
+            summed,
+            ideal,
+            by_service_time,
+            ideal_on_schedule: ideal_on_schedule.flatten(),
+            arrivals: self.arrivals,
+            all_arrivals: self.all_arrivals,
+            left_out: self.left_out,
+            sent_again: self.sent_again,
+            explainer: Some((explainer, self.sampler)).filter(|_| self.disturbances),
         })
     }
 
@@ -479,8 +446,8 @@ impl<'c> Analysis<'c> {
         (matching, lacking)
     }
 
-    /// How much of the time the workers were busy.
-    fn busy_workers(&self, matching: &Matching) -> BusyWorkers {
+    /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
+    fn business(&self, matching: &Matching) -> Measured {
         let workers = f64::from(self.options.workers.get());
         let (length, requests) = match matching.stamps {
             MiddleStamps::Sampled(_) => (self.sampled, matching.asked()),
@@ -491,19 +458,203 @@ impl<'c> Analysis<'c> {
         let available = length.as_secs_f64() * workers;
         let busy = self.busy.total();
         let requests = requests.max(1) as f64;
-        BusyWorkers {
+        Measured {
+            sojourn: no_distribution(),
+            server_cpu_busy_share: None,
             utilization: busy
                 .filter(|_| available > 0.0)
                 .map(|busy| busy.as_secs_f64() / available),
-            ns_per_request: busy.map(|busy| busy.get() as f64 / requests),
+            busy_ns_per_request: busy.map(|busy| busy.get() as f64 / requests),
+            overload: None,
         }
     }
 }
 
-/// How much of the time the workers were busy, where that is known.
-struct BusyWorkers {
-    utilization: Option<f64>,
-    ns_per_request: Option<f64>,
+/// The sums over a whole recording. What is made of them is decided by what they show.
+pub struct RecordingSums<'c> {
+    evidence: ServerEvidence,
+    options: AnalysisOptions,
+    context: &'c RecordingContext,
+    /// Still without a sojourn.
+    measured: Measured,
+    summed: Summed,
+    /// The ideal sojourns, with the interval of t.
+    ideal: Distribution,
+    by_service_time: Vec<IdealBounds>,
+    ideal_on_schedule: Option<Observations>,
+    arrivals: IdealArrivals,
+    all_arrivals: u64,
+    left_out: LeftOut,
+    sent_again: Vec<SentAgain>,
+    /// `None` where the recording does not say what the CPUs did.
+    explainer: Option<(Explainer, Sampler)>,
+    limits: Vec<String>,
+}
+
+impl RecordingSums<'_> {
+    /// What a verdict on them needs to know.
+    pub const fn evidence(&self) -> &ServerEvidence {
+        &self.evidence
+    }
+
+    /// Requests that arrived, those of the warm-up included.
+    pub const fn all_arrivals(&self) -> u64 {
+        self.all_arrivals
+    }
+
+    /// Makes what the evidence supports.
+    pub fn build(self, judgement: &Judgement, known: ServerFacts) -> Analysed {
+        self.made((judgement.supported(), judgement.on_schedule()), known)
+    }
+
+    /// Makes whatever can be computed: for tests of the computation, whose recordings are as short as they can be. What
+    /// a user is shown is made by [`Self::build`].
+    pub fn unjudged(self) -> Analysed {
+        let supported = verdict::unjudged(self.evidence.not_compared);
+        self.made((&supported, &supported), ServerFacts::default())
+    }
+
+    fn made(
+        mut self,
+        (supported, on_schedule): (&Supported, &Supported),
+        known: ServerFacts,
+    ) -> Analysed {
+        let is_compared = supported.claim(ClaimName::Ideal);
+        let mut explained = self.explained(supported);
+        let scheduled = self.evidence.scheduled.as_ref().map(|evidence| {
+            let ideal = (self.ideal_on_schedule.take()).filter(|_| is_compared);
+            view(evidence, ideal, explained.on_schedule.take(), on_schedule)
+        });
+        self.summed.ideal.assume_independent();
+        let (ideal_as_independent, ideal_ccdf) = match is_compared {
+            true => (self.summed.ideal.distribution(), self.summed.ideal.curve()),
+            false => (no_distribution(), Vec::new()),
+        };
+        let beyond_slice = explained.beyond_slice;
+        let mut server = self.server(supported, explained, &known);
+        // only in a whole result is it known where t comes from and what the probe cost
+        let ideal = &supported.distribution(ideal_as_independent);
+        findings::add(&mut server, ideal, self.evidence.shows_cpus);
+        server.ratio = ratio::divided(&server);
+        let client_minus_server = self.evidence.client_minus_server.clone();
+        Analysed {
+            server,
+            scheduled,
+            arrivals: self.arrivals.count(),
+            client_minus_server: client_minus_server.map(|all| on_schedule.distribution(all)),
+            measured_ccdf: supported.curve(self.summed.measured.curve()),
+            ideal_ccdf: supported.curve(ideal_ccdf),
+            evidence: self.evidence,
+            beyond_slice,
+        }
+    }
+
+    /// Why requests took as long as they did.
+    fn explained(&mut self, supported: &Supported) -> Explained {
+        let Some((explainer, sampler)) = self.explainer.take() else {
+            return Explained::default();
+        };
+        let sojourn = Sojourn {
+            fan_out: supported.fan_out(&fan_out(&self.summed.measured)),
+            distribution: supported.distribution(self.evidence.sojourn.clone()),
+        };
+        let least = LeastSojourns {
+            ideal: &self.ideal,
+            receiver_elsewhere: self.arrivals.receiver_elsewhere(&PREDICTED_QUANTILES),
+        };
+        let limits = std::mem::take(&mut self.limits);
+        explainer.finish(&sojourn, &least, supported, limits, || {
+            sampler.finish(self.context)
+        })
+    }
+
+    /// The server's side, without findings and ratios.
+    fn server(
+        &self,
+        supported: &Supported,
+        mut explained: Explained,
+        known: &ServerFacts,
+    ) -> ServerResult {
+        let (options, evidence) = (&self.options, &self.evidence);
+        let is_compared = supported.claim(ClaimName::Ideal);
+        let t = match options.service_time_known {
+            true => options.service_time,
+            false => Nanos::ZERO,
+        };
+        let of = |all: &Distribution| supported.distribution(all.clone());
+        let compared = |all: &Distribution| match is_compared {
+            true => of(all),
+            false => no_distribution(),
+        };
+        let workers = options.workers.get();
+        let ideal = Ideal {
+            sojourn: compared(&self.ideal),
+            of_schedule: (self.arrivals.of_schedule())
+                .filter(|_| is_compared)
+                .map(|all| supported.distribution(all)),
+            by_service_time: (self.by_service_time.iter())
+                .filter(|at| is_compared && supported.percentile(at.q))
+                .copied()
+                .collect(),
+            own_work: explained.own_work.take(),
+            workers,
+            workers_source: known.workers_source,
+            virtual_workers: known.virtual_workers,
+            utilization: self.arrivals.rate_per_s() * t.as_secs_f64() / f64::from(workers),
+            withdrawn: evidence.not_compared,
+        };
+        // virtual workers wait without using a CPU, so CPU time does not say how busy they are
+        let use_of_cpus = Some(&self.measured).filter(|_| !known.virtual_workers);
+        let measured = Measured {
+            sojourn: of(&evidence.sojourn),
+            server_cpu_busy_share: known.server_cpu_busy_share,
+            utilization: use_of_cpus.and_then(|measured| measured.utilization),
+            busy_ns_per_request: use_of_cpus.and_then(|measured| measured.busy_ns_per_request),
+            overload: evidence.overload.clone(),
+        };
+        let stages = &self.summed.stages;
+        let mut explanation = explained.explanation;
+        if let Some(explanation) = &mut explanation
+            && let Some(sojourns) = self.arrivals.without_probe()
+            && supported.claim(ClaimName::Forecasts)
+        {
+            explanation.curves.push(NamedCurve {
+                name: "ideal_without_probe".to_owned(),
+                points: supported.curve(counted_curve(sojourns, 0)),
+            });
+        }
+        ServerResult {
+            service_time_ns: t,
+            service_time_source: known.service_time_source,
+            service_time_lo_ns: options.interval.map(|(lo, _)| lo),
+            service_time_hi_ns: options.interval.map(|(_, hi)| hi),
+            busy_periods: options.busy_periods,
+            busy_periods_by_cpu: known.busy_periods_by_cpu.clone(),
+            measured,
+            ideal,
+            excess: compared(&self.summed.excess),
+            stages: Stages {
+                t1_t2: of(&stages.t1_t2),
+                t2_t3: of(&stages.t2_t3),
+                t3_t4: of(&stages.t3_t4),
+                t4_t5: of(&stages.t4_t5),
+                t5_t6: of(&stages.t5_t6),
+            },
+            stages_at: (self.summed.stages_at.iter())
+                .filter(|at| supported.percentile(at.q))
+                .cloned()
+                .collect(),
+            matching: evidence.matching.clone(),
+            left_out: self.left_out.clone(),
+            sent_again: resent_responses(&self.sent_again),
+            overhead: known.overhead.clone(),
+            causes: explained.causes,
+            ratio: Vec::new(),
+            model_fit: explained.model_fit,
+            predictions: explained.predictions,
+            explanation,
+        }
+    }
 }
 
 /// Why nothing of the measurement was answered.
@@ -519,9 +670,9 @@ fn nothing_measured(overload: Option<Overload>, arrivals: u64) -> AnalysisError 
     }
 }
 
-/// Why the server is not compared with its ideal. `clients_wait` is the most that clients who wait for their
+/// Why the server cannot be compared with its ideal. `clients_wait` is the most that clients who wait for their
 /// answers have outstanding.
-fn withdrawn(
+fn not_compared(
     options: &AnalysisOptions,
     clients_wait: Option<u64>,
     (ideal, measured): (&Distribution, &Distribution),
@@ -532,18 +683,6 @@ fn withdrawn(
         (None, Some(recorded)) => disagrees(options.service_time, recorded),
         (None, None) => is_above(ideal, measured),
     }
-}
-
-/// Adds the curve of the ideal without the probe, where it was asked for and there is a comparison.
-fn add_unprobed(explained: &mut Explained, sojourns: Option<&Histogram>) {
-    let (Some(explanation), None) = (&mut explained.explanation, explained.withdrawn) else {
-        return;
-    };
-    let curve = |sojourns| NamedCurve {
-        name: "ideal_without_probe".to_owned(),
-        points: counted_curve(sojourns, 0),
-    };
-    explanation.curves.extend(sojourns.map(curve));
 }
 
 /// The explainer of a recording that begins with this window.
@@ -560,12 +699,4 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)
-}
-
-/// What there is where the recording does not say what the CPUs did.
-fn unexplained(withdrawn: Option<Withdrawn>) -> Explained {
-    Explained {
-        withdrawn,
-        ..Explained::default()
-    }
 }

@@ -437,7 +437,7 @@ fn only_the_view_of_the_schedule_is_cut() {
         let mut analysis = Analysis::new(&context, options);
         let window = Window::whole(matched.clone(), Timeline::default());
         analysis.push(&Arc::new(window), |_, _| {});
-        analysis.finish(0).unwrap()
+        analysis.finish(0).unwrap().unjudged()
     };
     let whole = analysed(Vec::new());
     assert_eq!(whole.scheduled, None);
@@ -480,7 +480,7 @@ fn only_the_view_of_the_schedule_is_cut() {
     let mut analysis = Analysis::new(&context, options);
     let window = Window::whole(matched.clone(), Timeline::default());
     analysis.push(&Arc::new(window), |_, _| {});
-    let found = analysis.finish(0).unwrap();
+    let found = analysis.finish(0).unwrap().unjudged();
     assert_eq!(found.scheduled, Some(Scheduled::same_as_measured()));
 }
 

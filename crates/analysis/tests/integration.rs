@@ -16,6 +16,7 @@ mod golden;
 mod ideal_exact;
 #[path = "ledger/main.rs"]
 mod ledger;
+mod limits;
 mod load;
 mod polling;
 mod properties;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
 use taillab_analysis::rtt::summarise as summarise_rtt;
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, withdraw_from_rtt};
-use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Matched, Unmatched, Window};
-use taillab_model::rtt::{RoundTrip, RttCounts, RttCurves, RttOpenLoop, RttRow, RttRun};
-use taillab_model::summary::{
-    ArrivalsVerdict, Claim, ClaimName, ClientCost, LoadErrors, LoadSummary, Verdict,
+use taillab_analysis::verdict::{
+    Built, Evidence, SentLoad, Supported, TraceFacts, judge, judge_client,
 };
+use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Matched, Unmatched, Window};
+use taillab_model::rtt::RoundTrip;
+use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors};
 use taillab_model::{
     ClientTimes, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps, WireTimes,
 };
@@ -52,19 +52,17 @@ fn analysed(matched: Matched) -> Analysed {
     let mut analysis = Analysis::new(&context, options);
     let window = Window::whole(matched, Timeline::default());
     analysis.push(&Arc::new(window), |_, _| {});
-    analysis.finish(0).unwrap()
+    analysis.finish(0).unwrap().unjudged()
 }
 
 /// What the verdict says about requests without an answer.
 fn said(analysed: &Analysed) -> Vec<String> {
-    let verdict = judge(&Evidence {
-        server: Some(TracedServer {
-            result: &analysed.server,
-            evidence: &analysed.evidence,
-        }),
+    let evidence = Evidence {
+        server: Some(&analysed.evidence),
         recording: Some(TraceFacts::default()),
         ..Evidence::default()
-    });
+    };
+    let verdict = judge(&evidence).verdict(&evidence, Built::default());
     let about = |key: &str| key == "unanswered";
     (verdict.warnings.into_iter())
         .filter(|warning| about(&warning.key))
@@ -187,8 +185,27 @@ fn time_outs_of_a_load_are_longer_than_its_answers() {
     assert!(none.quantiles.iter().all(|q| q.value.is_none()), "{none:?}");
 }
 
-/// A row by a schedule, with three runs.
-fn open_row(verdict: Verdict) -> (RttRow, RttCurves) {
+/// What is supported of a load in which so many requests failed.
+fn supported(server_errors: u64) -> Supported {
+    let mut analysis = loaded(30_000, |_| true);
+    analysis.summary.errors = LoadErrors {
+        server_errors,
+        ..LoadErrors::default()
+    };
+    let load = SentLoad {
+        summary: &analysis.summary,
+        evidence: Some(&analysis.evidence),
+        floor: None,
+    };
+    let evidence = Evidence {
+        load: Some(load),
+        ..Evidence::default()
+    };
+    judge_client(&evidence).0
+}
+
+#[test]
+fn a_percentile_that_is_not_supported_is_nowhere_in_a_row_of_round_trips() {
     let trip = |n: u64| RoundTrip {
         sent: Monotonic::from_nanos_since_boot(n * 1_000_000),
         rtt: Nanos::new(100 + n * 7_919 % 1_000),
@@ -196,78 +213,28 @@ fn open_row(verdict: Verdict) -> (RttRow, RttCurves) {
         lost: false,
     };
     let run: Vec<RoundTrip> = (0..10_000).map(trip).collect();
-    let found = summarise_rtt(&[run.clone(), run.clone(), run]);
-    let runs = found.runs.into_iter().map(|rtt| RttRun {
-        length_ns: Nanos::from_secs(10),
-        client_cpu_ns_per_round_trip: None,
-        rtt,
-    });
-    let row = RttRow {
-        proto: "udp".to_owned(),
-        mode: "blocking".to_owned(),
-        size_bytes: 64,
-        conns: 1,
-        counts: RttCounts::default(),
-        open_loop: Some(RttOpenLoop {
-            capacity: None,
-            load: LoadSummary {
-                response_time: found.rtt.clone(),
-                ..loaded(30_000, |_| true).summary
-            },
-            verdict,
-        }),
-        rtt: found.rtt,
-        runs: runs.collect(),
-        trimmed: found.trimmed,
-        worst_to_median: found.worst_to_median,
-        bursts: found.bursts,
-        fan_out: found.fan_out,
-        needs: found.needs,
-        explanation: None,
-        unexplained_because: None,
-        functional_only: None,
-        xdp_attachment: None,
-        partial: false,
-        ended_after_ns: None,
-        failure: None,
-    };
-    (row, found.curves)
-}
-
-#[test]
-fn a_withdrawn_percentile_is_nowhere_in_a_row_of_round_trips() {
-    // from an invalid result everything is taken out
-    for valid in [false, true] {
-        let (mut row, mut curves) = open_row(Verdict {
-            valid,
-            claims: vec![Claim {
-                claim: ClaimName::P99,
-                valid: false,
-                because: vec!["late_client".to_owned()],
-            }],
-            ..Verdict::default()
-        });
-        withdraw_from_rtt(&mut row, &mut curves);
+    let runs = [run.clone(), run.clone(), run];
+    // nothing failed; a tenth of what is above p99; all
+    for (failed, below_p99, p99) in [(0, true, true), (40, true, false), (30_000, false, false)] {
+        let found = summarise_rtt(&runs, &supported(failed));
         let kept = [
-            row.rtt.quantile(0.9),
-            row.runs[2].rtt.quantile(0.9),
-            row.trimmed[1].mean_ns,
-            row.fan_out[0].p50_ns,
+            found.rtt.quantile(0.9),
+            found.runs[2].quantile(0.9),
+            found.trimmed[1].mean_ns,
+            found.fan_out[0].p50_ns,
         ];
-        assert_eq!(kept.map(|at| at.is_some()), [valid; 4], "{kept:?}");
-        let load = &row.open_loop.as_ref().unwrap().load;
+        assert_eq!(kept.map(|at| at.is_some()), [below_p99; 4], "{kept:?}");
         // the median of 100 nodes is p99.3 of one
-        let spoiled = [
-            load.response_time.quantile(0.99),
-            row.rtt.quantile(0.99),
-            row.runs[2].rtt.quantile(0.99),
-            row.trimmed[2].mean_ns,
-            row.fan_out[3].p50_ns,
-            row.bursts.as_ref().map(|bursts| bursts.threshold_ns),
+        let far = [
+            found.rtt.quantile(0.99),
+            found.runs[2].quantile(0.99),
+            found.trimmed[2].mean_ns,
+            found.fan_out[3].p50_ns,
+            found.bursts.as_ref().map(|bursts| bursts.threshold_ns),
         ];
-        assert!(spoiled.iter().all(Option::is_none), "{spoiled:?}");
-        let far = curves.ccdf.iter().filter(|(_, beyond)| *beyond < 0.009);
-        assert_eq!(far.count(), 0);
-        assert_eq!(curves.ccdf.is_empty(), !valid);
+        assert_eq!(far.map(|at| at.is_some()), [p99; 5], "{far:?}");
+        let points = found.curves.ccdf.iter();
+        assert_eq!(points.clone().any(|(_, beyond)| *beyond < 0.009), p99);
+        assert_eq!(points.len() > 0, below_p99);
     }
 }

@@ -7,9 +7,10 @@ use std::sync::{Arc, LazyLock};
 
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::streaming::{RecordingSums, ServerFacts};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::verdict::{
-    Evidence, TraceFacts, TracedServer, judge, judge_schedule, withdraw,
+    Built, Evidence, ScheduleEvidence, SentLoad, ServerEvidence, TraceFacts, judge,
 };
 use taillab_analysis::{
     Analysed, Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
@@ -30,16 +31,27 @@ fn options() -> AnalysisOptions {
     AnalysisOptions::new(SERVICE, NonZeroU32::MIN, from)
 }
 
-fn analyse(matched: Matched, options: AnalysisOptions) -> Result<Analysed, AnalysisError> {
-    let context = RecordingContext::default();
-    let mut analysis = Analysis::new(&context, options);
+static CONTEXT: LazyLock<RecordingContext> = LazyLock::new(RecordingContext::default);
+
+fn sums(
+    matched: Matched,
+    options: AnalysisOptions,
+) -> Result<RecordingSums<'static>, AnalysisError> {
+    let mut analysis = Analysis::new(&CONTEXT, options);
     let window = Window::whole(matched, Timeline::default());
     analysis.push(&Arc::new(window), |_, _| {});
     analysis.finish(0)
 }
 
+fn analyse(matched: Matched, options: AnalysisOptions) -> Result<Analysed, AnalysisError> {
+    Ok(sums(matched, options)?.unjudged())
+}
+
 /// The same for all tests.
-static ANALYSIS: LazyLock<Analysed> = LazyLock::new(|| {
+static ANALYSIS: LazyLock<Analysed> = LazyLock::new(|| analyse(half_loaded(), options()).unwrap());
+
+/// A server at half of its capacity.
+fn half_loaded() -> Matched {
     let server = Server {
         requests: 20_000,
         load: 0.5,
@@ -49,9 +61,8 @@ static ANALYSIS: LazyLock<Analysed> = LazyLock::new(|| {
         stale_after: Nanos::from_secs(100),
         ..MatchOptions::default()
     };
-    let matched = match_events(server.run().events, &matching);
-    analyse(matched, options()).unwrap()
-});
+    match_events(server.run().events, &matching)
+}
 
 /// A run with nothing to object to.
 fn good(analysis: &Analysed) -> Report {
@@ -190,11 +201,54 @@ fn without_traffic_or_responses_there_is_a_clear_error() {
     assert_eq!(error, AnalysisError::NothingMatched { arrivals: 200 });
 }
 
+/// The sums from which a report would have been made.
+fn sums_in(report: &Report) -> ServerEvidence {
+    let server = &report.server;
+    ServerEvidence {
+        matching: server.matching.clone(),
+        sojourn: server.measured.sojourn.clone(),
+        overload: server.measured.overload.clone(),
+        not_compared: server.ideal.withdrawn,
+        scheduled: (report.scheduled.as_ref()).map(|view| ScheduleEvidence {
+            sojourn: view.sojourn.clone(),
+            cut: view.cut.clone(),
+        }),
+        client_minus_server: report.client_minus_server.clone(),
+        ..ANALYSIS.evidence.clone()
+    }
+}
+
+/// The evidence in a report with these sums.
+fn evidence<'a>(report: &'a Report, server: &'a ServerEvidence) -> Evidence<'a> {
+    let evidence = Evidence {
+        partial: report.partial,
+        calibration: report.calibration.as_ref(),
+        overhead: Some(&report.server.overhead),
+        load: report.load.as_ref().map(|summary| SentLoad {
+            summary,
+            evidence: None,
+            floor: None,
+        }),
+        built: Some(Built {
+            causes: &report.server.causes,
+            ..Built::default()
+        }),
+        ..Evidence::default()
+    };
+    evidence.with_server(server)
+}
+
+/// The verdict in words.
+fn said(evidence: &Evidence<'_>) -> Verdict {
+    judge(evidence).verdict(evidence, evidence.built.unwrap_or_default())
+}
+
 /// The verdict on a good run after `spoil` has changed it.
 fn verdict(spoil: impl FnOnce(&mut Report)) -> Verdict {
     let mut summary = good(&ANALYSIS);
     spoil(&mut summary);
-    let verdict = judge(&Evidence::of_report(&summary, &ANALYSIS.evidence));
+    let server = sums_in(&summary);
+    let verdict = said(&evidence(&summary, &server));
     assert_eq!(verdict.valid, verdict.reasons.is_empty());
     for Reason { text, .. } in verdict.reasons.iter().chain(&verdict.warnings) {
         assert!(
@@ -397,7 +451,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
             },
         ),
         (
-            "few_errors",
+            "errors",
             "1 error response in 20,000 requests",
             "p99.99",
             |s| load(s).errors.server_errors = 1,
@@ -484,41 +538,34 @@ fn a_fault_of_the_schedule_withdraws_only_what_arrivals_on_schedule_saw() {
             }]
         }),
     ];
-    let untouched = good(&ANALYSIS);
     for (key, line, first, spoil) in cases {
         let mut report = good(&ANALYSIS);
         spoil(&mut report);
-        let evidence = Evidence::of_report(&report, &ANALYSIS.evidence);
-        let verdict = judge(&evidence);
+        let server = sums_in(&report);
+        let evidence = evidence(&report, &server);
+        let judgement = judge(&evidence);
+        let verdict = said(&evidence);
         assert_eq!(verdict.reasons, [], "{key}");
         let said = verdict.warnings.iter().find(|reason| reason.key == key);
         let said = said.map_or("", |reason| &reason.text);
         assert!(said.contains(line), "{line}: {said}");
         assert_eq!(withdrawn_by(&verdict, key), None);
-        let claims = judge_schedule(&evidence, &verdict);
+        let claims = judgement.claims_on_schedule(&evidence);
         let of_this = claims.iter().find(|claim| {
             assert_eq!(claim.valid, claim.because.is_empty());
             claim.because.iter().any(|because| because == key)
         });
         assert_eq!(of_this.unwrap().claim.to_string(), first, "{claims:?}");
         let q = of_this.unwrap().claim.quantile().unwrap();
-        report.verdict = verdict;
-        report.scheduled.as_mut().unwrap().claims = claims;
-        let mut points = ANALYSIS.measured_ccdf.clone();
-        let (mut of_server, drawn) = (points.clone(), points.len());
-        withdraw(&mut report, [&mut of_server], [&mut points]);
-        let view = report.scheduled.as_ref().unwrap();
-        let kept = view.sojourn.as_ref().and_then(|kept| kept.quantile(q));
-        assert_eq!(kept, None);
-        assert_eq!(load(&mut report).response_time.quantile(q), None, "{key}");
-        assert!(points.len() < drawn && points.iter().all(|(_, beyond)| 1.0 - beyond < q));
-        let (found, untouched) = (&report.server, &untouched.server);
-        assert_eq!(
-            found.measured.sojourn.quantile(0.9),
-            untouched.measured.sojourn.quantile(0.9)
-        );
-        assert_eq!(found.ideal.sojourn, untouched.ideal.sojourn);
-        assert!(of_server.len() > points.len());
+        let (of_all, on_schedule) = (judgement.supported(), judgement.on_schedule());
+        assert!(of_all.percentile(0.9) && of_all.claim(ClaimName::Ideal));
+        assert!(!on_schedule.percentile(q) && on_schedule.percentile(q - 0.0001));
+        let load = on_schedule.load(report.load.clone().unwrap());
+        assert_eq!(load.response_time.quantile(q), None, "{key}");
+        let drawn = &ANALYSIS.measured_ccdf;
+        let points = on_schedule.curve(drawn.clone());
+        assert!(points.len() < drawn.len() && points.iter().all(|(_, beyond)| 1.0 - beyond < q));
+        assert!(of_all.curve(drawn.clone()).len() > points.len());
     }
 }
 
@@ -533,9 +580,10 @@ fn those_on_schedule_are_judged_by_their_own_number() {
         .collect();
     view.sojourn = Some(distribution_of(&some));
     report.scheduled = Some(view);
-    let evidence = Evidence::of_report(&report, &ANALYSIS.evidence);
-    let verdict = judge(&evidence);
-    let claims = judge_schedule(&evidence, &verdict);
+    let server = sums_in(&report);
+    let evidence = evidence(&report, &server);
+    let judgement = judge(&evidence);
+    let claims = judgement.claims_on_schedule(&evidence);
     let because = |name| {
         let claim = claims.iter().find(|claim| claim.claim == name);
         claim.unwrap().because.clone()
@@ -548,7 +596,7 @@ fn those_on_schedule_are_judged_by_their_own_number() {
         scheduled: None,
         ..evidence
     };
-    assert_eq!(judge_schedule(&of_a_trace, &verdict), []);
+    assert_eq!(judge(&of_a_trace).claims_on_schedule(&of_a_trace), []);
 }
 
 /// What those on schedule saw: as all requests, but with a cut.
@@ -589,34 +637,39 @@ fn cut(share: f64, missing: f64) -> CutSummary {
     }
 }
 
-/// What is withdrawn is no longer in the report, and the rest is.
+/// What the evidence does not support is not made, and the rest is.
 #[test]
-fn what_is_withdrawn_is_taken_out_of_the_report() {
+fn what_is_not_supported_is_never_made() {
     let mut report = good(&ANALYSIS);
+    let build = |report: &Report| {
+        let server = sums_in(report);
+        let judgement = judge(&evidence(report, &server));
+        let sums = sums(half_loaded(), options()).unwrap();
+        let found = sums.build(&judgement, ServerFacts::default());
+        let load = judgement.on_schedule().load(report.load.clone().unwrap());
+        (found, load)
+    };
+    // nothing is against a good one
+    let whole = &ANALYSIS.server.measured.sojourn;
+    let (found, load_of) = build(&report);
+    assert_eq!(found.server.measured.sojourn, *whole);
+    assert!(load_of.response_time.quantile(0.99).is_some());
     // one in 50 is missing, and all of these may be above p99
     let matched = report.server.matching.matched;
     report.server.matching.client_responses = matched + matched / 49;
     report.server.matching.client_matched = matched;
-    let (p50, p90) = (
-        report.server.measured.sojourn.quantile(0.5),
-        report.server.measured.sojourn.quantile(0.9),
-    );
-    let evidence = Evidence::of_report(&report, &ANALYSIS.evidence);
-    let verdict = judge(&evidence);
-    let on_schedule = judge_schedule(&evidence, &verdict);
-    report.verdict = verdict;
-    report.scheduled.as_mut().unwrap().claims = on_schedule;
-    let mut points = ANALYSIS.measured_ccdf.clone();
-    assert!(withdraw(&mut report, [&mut points], []));
-    let found = &report.server;
-    let sojourn = &found.measured.sojourn;
-    assert_eq!((sojourn.quantile(0.5), sojourn.quantile(0.9)), (p50, p90));
-    assert!(p90.is_some());
+    let (found, load_of) = build(&report);
+    let server = &found.server;
+    let sojourn = &server.measured.sojourn;
+    for q in [0.5, 0.9] {
+        assert!(sojourn.quantile(q).is_some());
+        assert_eq!(sojourn.quantile(q), whole.quantile(q));
+    }
     for distribution in [
         sojourn,
-        &found.ideal.sojourn,
-        &found.excess,
-        &found.stages.t2_t3,
+        &server.ideal.sojourn,
+        &server.excess,
+        &server.stages.t2_t3,
     ] {
         assert_eq!(distribution.quantile(0.99), None);
         assert!(
@@ -626,22 +679,17 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
                 .all(|at| at.q < 0.99 || at.hi.is_none())
         );
     }
-    assert_eq!(load(&mut report).response_time.quantile(0.99), None);
-    assert!(report.server.stages_at.iter().all(|at| at.q < 0.99));
+    assert_eq!(load_of.response_time.quantile(0.99), None);
+    assert!(server.stages_at.iter().all(|at| at.q < 0.99));
+    let points = &found.measured_ccdf;
     assert!(points.len() > 10 && points.iter().all(|(_, beyond)| *beyond > 0.01));
-    // nothing is withdrawn from a report without objections, and everything from an invalid one
-    let mut report = good(&ANALYSIS);
-    report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
-    let p99 = report.server.measured.sojourn.quantile(0.99);
-    withdraw(&mut report, [], []);
-    assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
+    // of an invalid one, nothing is
     load(&mut report).errors.server_errors = 20_000;
-    report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
-    let mut points = ANALYSIS.measured_ccdf.clone();
-    assert!(withdraw(&mut report, [&mut points], []) && p99.is_some());
-    assert_eq!(report.server.measured.sojourn.quantile(0.5), None);
-    assert_eq!(load(&mut report).response_time.quantile(0.5), None);
-    assert!(points.is_empty());
+    let (found, load_of) = build(&report);
+    assert_eq!(found.server.measured.sojourn.quantile(0.5), None);
+    assert_eq!(found.server.ideal.sojourn.count, 0);
+    assert_eq!(load_of.response_time.quantile(0.5), None);
+    assert!(found.measured_ccdf.is_empty() && found.ideal_ccdf.is_empty());
 }
 
 #[test]
@@ -669,7 +717,7 @@ fn each_warning_is_found() {
             "other programs used its CPUs too",
             |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Others,
         ),
-        ("few_errors", "1 refused send in 20,000 requests", |s| {
+        ("errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1
         }),
         (
@@ -706,11 +754,12 @@ fn each_warning_is_found() {
         assert!(found, "{line}: {warnings:?}");
     }
     let summary = good(&ANALYSIS);
+    let server = sums_in(&summary);
     let evidence = Evidence {
         hypervisor: Some("kvm"),
-        ..Evidence::of_report(&summary, &ANALYSIS.evidence)
+        ..evidence(&summary, &server)
     };
-    let warnings = judge(&evidence).warnings;
+    let warnings = said(&evidence).warnings;
     assert!((warnings.iter()).any(|w| w.text.contains("virtual machine (kvm)")));
     assert!(
         warnings
@@ -851,10 +900,10 @@ fn our_own_part_of_the_tail_is_a_warning() {
 /// A trace has no client, and its t is often an estimate, so less is known and less makes it invalid.
 #[test]
 fn a_trace_is_judged_by_what_was_recorded() {
-    let mut result = good(&ANALYSIS).server;
-    result.ideal.sojourn = result.measured.sojourn.clone();
-    result.matching.ambiguous = 3;
-    result.matching.lost_events = 2;
+    let mut server = sums_in(&good(&ANALYSIS));
+    server.scheduled = None;
+    server.matching.ambiguous = 3;
+    server.matching.lost_events = 2;
     let recording = |framed, damage: Option<_>| TraceFacts {
         shares_cpus: true,
         damage,
@@ -863,12 +912,9 @@ fn a_trace_is_judged_by_what_was_recorded() {
         ..TraceFacts::default()
     };
     let judged = |recording| {
-        judge(&Evidence {
+        said(&Evidence {
             partial: true,
-            server: Some(TracedServer {
-                result: &result,
-                evidence: &ANALYSIS.evidence,
-            }),
+            server: Some(&server),
             recording: Some(recording),
             ..Evidence::default()
         })
@@ -913,7 +959,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
 fn conditions_of_the_machine_are_warnings() {
     let conditions = ["virtual_machine", "loopback"].map(|key| Reason::new(key, "so it is"));
     let judged = |hypervisor| {
-        judge(&Evidence {
+        said(&Evidence {
             hypervisor,
             conditions: &conditions,
             ..Evidence::default()

@@ -37,7 +37,7 @@ const ROOTS: [&[&str]; 9] = [
     SENDS,
     WIDE,
     // the server failed
-    &["errors", "few_errors", "unanswered", "connections_ended"],
+    &["errors", "unanswered", "connections_ended"],
     // t does not describe these requests
     &[
         "service_time_disagrees",

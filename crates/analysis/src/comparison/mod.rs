@@ -13,7 +13,7 @@ pub(crate) use closed_loop::Inside;
 
 /// A service time that was given may be this much longer or shorter than the interval of what the busy
 /// periods show.
-const AGREES: f64 = 1.25;
+pub(crate) const AGREES: f64 = 1.25;
 
 /// Why a given service time cannot be that of the recorded server.
 pub(crate) fn disagrees(given: Nanos, recorded: &BusyPeriods) -> Option<Withdrawn> {

@@ -42,10 +42,9 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Makes the findings from a result; this is done again after some of it was withdrawn. `ideal` is the
-/// sojourn in the ideal queue as if its requests were independent; `disturbances`: interrupts,
-/// softirqs and wake-ups were recorded.
-pub fn renew(server: &mut ServerResult, ideal: &Distribution, disturbances: bool) {
+/// Adds the findings to a result. `ideal` is the sojourn in the ideal queue as if its requests were independent;
+/// `disturbances`: interrupts, softirqs and wake-ups were recorded.
+pub fn add(server: &mut ServerResult, ideal: &Distribution, disturbances: bool) {
     let Some(explanation) = &server.explanation else {
         return;
     };

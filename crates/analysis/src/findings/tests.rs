@@ -185,7 +185,7 @@ impl Case {
                 ..Explanation::default()
             }),
         };
-        renew(&mut server, &self.ideal, self.disturbances);
+        add(&mut server, &self.ideal, self.disturbances);
         server.explanation.unwrap().findings
     }
 

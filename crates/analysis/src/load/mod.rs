@@ -339,7 +339,7 @@ const PARTS: usize = 5;
 const FEWEST_IN_A_PART: usize = 100;
 
 /// If the queue grows, p10 of the last part is more than this many times p10 of the first.
-const GROWTH: u64 = 3;
+pub(crate) const GROWTH: u64 = 3;
 
 /// Whether the server's queue only grew: even the fastest tenth of the answers took longer in each fifth than in
 /// the one before, and in the last [`GROWTH`] times as long as in the first. The times count from when the generator came

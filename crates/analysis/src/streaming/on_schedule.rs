@@ -1,6 +1,6 @@
 //! The experiment's view: the requests of the parts of a measurement that followed the schedule.
 
-use taillab_model::summary::Scheduled;
+use taillab_model::summary::{ReplayedSchedule, Scheduled};
 use taillab_model::{Cut, Lacking, Monotonic, Nanos};
 
 use super::AnalysisOptions;
@@ -8,7 +8,8 @@ use crate::cut::Cutter;
 use crate::ideal::MeasuredRequests;
 use crate::matched::Matched;
 use crate::spans::Spans;
-use crate::statistics::Series;
+use crate::statistics::{Observations, Series};
+use crate::verdict::{ScheduleEvidence, Supported};
 
 /// Sums over the requests that are not cut. It runs beside the analysis, which cuts nothing.
 pub(super) struct OnSchedule<'c> {
@@ -61,11 +62,10 @@ impl<'c> OnSchedule<'c> {
         cut
     }
 
-    /// The view after the last window, still without its claims. Of all requests, these are `lacking`, here or in a
-    /// cut; with `is_compared` there is an ideal.
-    pub(super) fn finish(self, lacking: Lacking, is_compared: bool) -> Scheduled {
+    /// The sums after the last window. Of all requests, these are `lacking`, here or in a cut.
+    pub(super) fn finish(self, lacking: Lacking) -> (ScheduleEvidence, Option<Observations>) {
         let Some(cut) = self.cutter.finish() else {
-            return Scheduled::same_as_measured();
+            return (ScheduleEvidence::default(), None);
         };
         let unanswered = self.unanswered.min(lacking.unanswered);
         let sojourn = self.sojourn.finish().with_unanswered(unanswered);
@@ -73,14 +73,32 @@ impl<'c> OnSchedule<'c> {
         if self.is_repeated {
             sojourn.assume_independent();
         }
-        Scheduled {
-            same_as_measured: false,
+        let evidence = ScheduleEvidence {
             sojourn: Some(sojourn.distribution()),
-            ideal: is_compared.then(|| self.ideal.finish().distribution()),
-            replayed: None,
-            at_worst: None,
             cut: Some(cut),
-            claims: Vec::new(),
-        }
+        };
+        (evidence, Some(self.ideal.finish()))
+    }
+}
+
+/// The view, still without its claims, with what a replay of the schedule says. There is an `ideal` if the server is
+/// compared with it.
+pub(super) fn view(
+    evidence: &ScheduleEvidence,
+    ideal: Option<Observations>,
+    replayed: Option<ReplayedSchedule>,
+    supported: &Supported,
+) -> Scheduled {
+    let Some(sojourn) = evidence.sojourn.clone() else {
+        return Scheduled::same_as_measured();
+    };
+    Scheduled {
+        same_as_measured: false,
+        sojourn: Some(supported.distribution(sojourn)),
+        ideal: ideal.map(|ideal| supported.distribution(ideal.distribution())),
+        replayed,
+        at_worst: None,
+        cut: evidence.cut.clone(),
+        claims: Vec::new(),
     }
 }

@@ -1,15 +1,18 @@
 //! What is known about a measurement when it is judged.
 
+use taillab_model::explanation::CauseShare;
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
-    Calibration, ClaimName, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report,
-    Scheduled, ServerResult, Withdrawn,
+    Calibration, ClaimName, ClientCost, CutSummary, LoadErrors, LoadSummary, Matching, Observer,
+    Overhead, Overload, Reason, Withdrawn,
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
+use super::supported::Supported;
+
 use crate::statistics::requests_needed;
 
-/// Everything that a rule may read. What a command does not measure is `None`.
+/// Everything that a rule may read: sums, of which nothing was built yet. What a command does not measure is `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence<'a> {
     /// The measurement ended before its time.
@@ -19,16 +22,18 @@ pub struct Evidence<'a> {
     /// Conditions of the machine and the testbed, found before the measurement.
     pub conditions: &'a [Reason],
     /// The server's side: `run`, `trace`, `explain`.
-    pub server: Option<TracedServer<'a>>,
+    pub server: Option<&'a ServerEvidence>,
+    /// What was built of it, as far as the rest of the evidence supports that; `None` while this is decided. Only
+    /// warnings and sentences may read it.
+    pub built: Option<Built<'a>>,
     /// Traffic that was recorded and not generated: `trace`, `explain`.
     pub recording: Option<TraceFacts<'a>>,
     /// How t was calibrated: `run`.
     pub calibration: Option<&'a Calibration>,
-    /// What requests that were sent on schedule saw: `run`, and `explain` of one.
-    pub scheduled: Option<&'a Scheduled>,
-    /// By how much the client's service time was longer than the sojourn of the same request; those whose was not
-    /// are left out: `run`.
-    pub client_minus_server: Option<&'a Distribution>,
+    /// What the probe costs: `run`.
+    pub overhead: Option<&'a Overhead>,
+    /// The requests that were sent on schedule: `run`, and `explain` of one.
+    pub scheduled: Option<&'a ScheduleEvidence>,
     /// Workers that wait on a timer instead of using a CPU: `run`.
     pub virtual_workers: Option<VirtualWorkers>,
     /// A generator with a schedule: `load`, `run`.
@@ -44,18 +49,21 @@ pub struct Evidence<'a> {
     pub sweep: Option<&'a [LoadStep]>,
 }
 
-/// The server's side.
-#[derive(Clone, Copy, Debug)]
-pub struct TracedServer<'a> {
-    /// The result.
-    pub result: &'a ServerResult,
-    /// What the result does not contain.
-    pub evidence: &'a ServerEvidence,
-}
-
-/// What the analysis of the server's side knows and its result does not contain.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What was summed over the requests of a server.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ServerEvidence {
+    /// How events and responses joined.
+    pub matching: Matching,
+    /// T6 − T1 of all requests.
+    pub sojourn: Distribution,
+    /// Work came faster than it was done.
+    pub overload: Option<Overload>,
+    /// Why the server cannot be compared with the ideal queue.
+    pub not_compared: Option<Withdrawn>,
+    /// Requests per second, where t is known.
+    pub rate_per_s: Option<f64>,
+    /// The recording says what the CPUs did, so that there may be causes and forecasts.
+    pub shows_cpus: bool,
     /// Share of the requests faster than their ideal.
     pub faster_than_ideal: f64,
     /// Percentiles of the measured sojourn that the measurement is too short for.
@@ -64,6 +72,50 @@ pub struct ServerEvidence {
     pub late_events: u64,
     /// Matched requests that no record of the client explains.
     pub unexplained: u64,
+    /// The requests that were sent on schedule; `None` if the recording has no cuts.
+    pub scheduled: Option<ScheduleEvidence>,
+    /// By how much the client's service time was longer than the sojourn of the same request, of those that were
+    /// sent on schedule; those whose was not are left out. `None` without a client.
+    pub client_minus_server: Option<Distribution>,
+}
+
+impl Default for ServerEvidence {
+    fn default() -> Self {
+        Self {
+            matching: Matching::default(),
+            sojourn: Distribution::from_sorted(&[]),
+            overload: None,
+            not_compared: None,
+            rate_per_s: None,
+            shows_cpus: false,
+            faster_than_ideal: 0.0,
+            unsupported: Vec::new(),
+            late_events: 0,
+            unexplained: 0,
+            scheduled: None,
+            client_minus_server: None,
+        }
+    }
+}
+
+/// What was summed over the requests that were sent on schedule. The default is where nothing was cut.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScheduleEvidence {
+    /// T6 − T1 of the requests that are not cut; `None` where nothing was.
+    pub sojourn: Option<Distribution>,
+    /// What was cut.
+    pub cut: Option<CutSummary>,
+}
+
+/// What was built of a server's side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Built<'a> {
+    /// The causes of the excess.
+    pub causes: &'a [CauseShare],
+    /// There are forecasts.
+    pub has_forecasts: bool,
+    /// A replay says what arrivals on schedule would have seen.
+    pub is_replayed: bool,
     /// Where everything was recorded in slices: of the sample's requests above p99, the share that left
     /// after the end of their slice, or may have inherited delays from before it.
     pub beyond_slice: Option<f64>,
@@ -170,24 +222,13 @@ pub struct ClientSide<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// The evidence in a report. The caller adds what the report does not have: hypervisor, conditions,
-    /// recording, virtual workers.
-    pub fn of_report(report: &'a Report, evidence: &'a ServerEvidence) -> Self {
+    /// The same with what was summed over the requests of a server.
+    #[must_use]
+    pub fn with_server(self, server: &'a ServerEvidence) -> Self {
         Self {
-            partial: report.partial,
-            server: Some(TracedServer {
-                result: &report.server,
-                evidence,
-            }),
-            calibration: report.calibration.as_ref(),
-            scheduled: report.scheduled.as_ref(),
-            client_minus_server: report.client_minus_server.as_ref(),
-            load: report.load.as_ref().map(|summary| SentLoad {
-                summary,
-                evidence: None,
-                floor: None,
-            }),
-            ..Self::default()
+            server: Some(server),
+            scheduled: server.scheduled.as_ref().or(self.scheduled),
+            ..self
         }
     }
 
@@ -235,11 +276,7 @@ impl<'a> Evidence<'a> {
     pub(super) fn rate_per_s(&self) -> Option<f64> {
         let per_s = match (self.load, self.server) {
             (Some(load), _) => load.summary.sent_rate_per_s,
-            (None, Some(server)) => {
-                let ideal = &server.result.ideal;
-                let workers = f64::from(ideal.workers);
-                workers * ideal.utilization / server.result.service_time_ns.as_secs_f64()
-            }
+            (None, Some(server)) => server.rate_per_s?,
             (None, None) => return None,
         };
         (per_s.is_finite() && per_s > 0.0).then_some(per_s)
@@ -248,7 +285,7 @@ impl<'a> Evidence<'a> {
     /// The lowest unsupported percentile, and the number of requests in the sample.
     pub(super) fn unsupported(&self) -> Option<(Unsupported, u64)> {
         let unsupported = match self.server {
-            Some(server) => &server.evidence.unsupported,
+            Some(server) => &server.unsupported,
             None => &self.client()?.evidence?.unsupported,
         };
         let has = self.measured()?.count;
@@ -260,7 +297,7 @@ impl<'a> Evidence<'a> {
     /// time); `None` for a sweep.
     pub(super) fn measured(&self) -> Option<&'a Distribution> {
         match (self.server, self.load, self.closed_loop) {
-            (Some(server), ..) => Some(&server.result.measured.sojourn),
+            (Some(server), ..) => Some(&server.sojourn),
             (None, Some(load), _) => Some(&load.summary.response_time),
             (None, None, Some(closed)) => Some(closed.service_time),
             (None, None, None) => None,
@@ -273,18 +310,18 @@ impl<'a> Evidence<'a> {
         kept.or_else(|| self.measured())
     }
 
-    /// Whether the result makes, or would make, this claim besides its percentiles.
-    pub(super) fn claims(&self, claim: ClaimName) -> bool {
-        let Some(TracedServer { result, .. }) = self.server else {
+    /// Whether the result makes, or would make if it were `supported`, this claim besides its percentiles.
+    pub(super) fn claims(&self, claim: ClaimName, supported: &Supported) -> bool {
+        let Some(server) = self.server else {
             return false;
         };
-        // a comparison that was withdrawn took causes and forecasts with it
-        let withdrawn = result.ideal.withdrawn.is_some() && result.explanation.is_some();
-        match claim {
-            ClaimName::Causes => withdrawn || !result.causes.is_empty(),
-            ClaimName::Forecasts => withdrawn || !result.predictions.is_empty(),
+        let built = self.built.unwrap_or_default();
+        let is_made = match claim {
+            ClaimName::Causes => !built.causes.is_empty(),
+            ClaimName::Forecasts => built.has_forecasts,
             _ => true,
-        }
+        };
+        is_made || (server.shows_cpus && !supported.claim(claim))
     }
 
     /// Lateness and what it is compared with (the sojourn, or else the response time) at a
@@ -303,7 +340,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Why the server is not compared with the ideal.
-    pub(super) fn withdrawn(&self) -> Option<Withdrawn> {
-        self.server?.result.ideal.withdrawn
+    pub(super) fn not_compared(&self) -> Option<Withdrawn> {
+        self.server?.not_compared
     }
 }

@@ -8,49 +8,52 @@ use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MIN_SENT_SHARE};
 
 use super::evidence::Evidence;
 use super::overload::is_overloaded;
-use super::rule::Rule;
+use super::rule::{Limit, Rule, WithdrawnPart};
 use super::schedule::SoFrom;
-use super::withdrawals::{Withdrawal, WithdrawnPart};
 use crate::fmt::{Count, Percent};
 
-pub(super) const GENERATOR: &[Withdrawal] = &[
-    Withdrawal {
-        rule: Rule {
-            key: "rate_missed",
-            seen: |e| {
-                let load = e.load?;
-                let sent = load.summary.sent_rate_per_s;
-                let planned = load.evidence.map(|evidence| evidence.planned_rate_per_s);
-                let planned = planned.unwrap_or(load.summary.target_rate_per_s);
-                (sent < MIN_SENT_SHARE * planned).then(|| {
-                    format!(
-                        "the generator sent {} requests per second of the {} that were due{}",
-                        Count(sent.round() as u64),
-                        Count(planned.round() as u64),
-                        so(e)
-                    )
-                })
-            },
-            remedy,
+pub(super) const GENERATOR: &[Rule] = &[
+    Rule {
+        key: "rate_missed",
+        limit: Limit::At(
+            MIN_SENT_SHARE,
+            "the schedule is that of the same requests, so only the first and the last send may be late",
+        ),
+        seen: |e| {
+            let load = e.load?;
+            let sent = load.summary.sent_rate_per_s;
+            let planned = load.evidence.map(|evidence| evidence.planned_rate_per_s);
+            let planned = planned.unwrap_or(load.summary.target_rate_per_s);
+            (sent < MIN_SENT_SHARE * planned).then(|| {
+                format!(
+                    "the generator sent {} requests per second of the {} that were due{}",
+                    Count(sent.round() as u64),
+                    Count(planned.round() as u64),
+                    so(e)
+                )
+            })
         },
-        part,
+        remedy,
+        takes: part,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "client_busy",
-            seen: |e| {
-                let busy = e.load?.summary.client.busy_share;
-                (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
-                    format!(
-                        "the generator was busy {} of the time, and sent and received late{}",
-                        Percent(busy),
-                        so(e)
-                    )
-                })
-            },
-            remedy,
+    Rule {
+        key: "client_busy",
+        limit: Limit::At(
+            MAX_CLIENT_BUSY_SHARE,
+            "busier than that, most sends wait for other work of the generator",
+        ),
+        seen: |e| {
+            let busy = e.load?.summary.client.busy_share;
+            (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
+                format!(
+                    "the generator was busy {} of the time, and sent and received late{}",
+                    Percent(busy),
+                    so(e)
+                )
+            })
         },
-        part,
+        remedy,
+        takes: part,
     },
 ];
 

@@ -2,12 +2,13 @@
 
 use taillab_model::summary::MAX_ERROR_SHARE;
 
-use super::rule::{Rule, first_of_them};
+use super::rule::{Limit, Rule, WithdrawnPart, first_of_them};
 use crate::fmt::{Count, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "no_answer",
+        limit: Limit::Any("where nothing was answered, nothing was measured"),
         seen: |e| {
             let client = e.client()?;
             let answers = e
@@ -26,15 +27,17 @@ pub(super) const RULES: &[Rule] = &[
             }
         },
         remedy: |_| "check that the target speaks this protocol",
+        takes: |_| WithdrawnPart::Everything,
     },
     Rule {
         key: "longer_than_client",
+        limit: Limit::Any("the client's time has the server's in it, so it cannot be shorter"),
         seen: |e| {
-            e.server?;
             // the client's times are of the requests that were sent on schedule; at its edges they may be others
             // than the server's, and in a queue that grows the percentiles depend on which they are
             let on_schedule = e.on_schedule()?;
-            let agree = e.client_minus_server.map_or(0, |beyond| beyond.count);
+            let beyond = e.server?.client_minus_server.as_ref();
+            let agree = beyond.map_or(0, |beyond| beyond.count);
             if agree > on_schedule.count / 2 {
                 return None;
             }
@@ -50,13 +53,16 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "report this as a defect, with the capture",
+        takes: |_| WithdrawnPart::Everything,
     },
     Rule {
         key: "no_load",
+        limit: Limit::Any("without a step there is nothing to show"),
         seen: |e| {
             let none = e.sweep?.is_empty();
             none.then(|| "no load was measured".to_owned())
         },
         remedy: |_| "run it again, and let at least one load finish",
+        takes: |_| WithdrawnPart::Everything,
     },
 ];

@@ -1,8 +1,13 @@
 //! Whether a measurement can be believed, and what its reader should know.
 //!
-//! One table of rules serves every command. A rule reads the [`Evidence`] and says in one line
-//! what was seen and what to do about it. A part of the evidence that a command does not have
-//! is `None`, and rules about it do not apply. `docs/verdict.md` lists the keys.
+//! 1. [`judge`] decides from the [`Evidence`], which is sums, what it supports: a [`Judgement`].
+//! 2. The result is built. Whoever builds a part of it asks [`Supported`], which only the judge makes, so nothing is ever
+//!    made that the evidence does not support.
+//! 3. [`Judgement::verdict`] says it in words, with warnings, which take nothing away.
+//!
+//! One table of rules serves every command. A rule reads the evidence and says in one line what was seen and what
+//! to do about it. A part of the evidence that a command does not have is `None`, and rules about it do not apply.
+//! `docs/verdict.md` lists the keys.
 
 mod evidence;
 mod generator;
@@ -10,144 +15,244 @@ mod invalid;
 mod overload;
 mod rule;
 mod schedule;
+mod supported;
 mod warnings;
-mod withdraw;
 mod withdrawals;
 
-use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict};
+use taillab_model::Distribution;
+use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict, Withdrawn};
 
 use generator::GENERATOR;
 use overload::is_overloaded;
-use rule::Rule;
+use rule::WithdrawnPart;
 use schedule::SCHEDULE;
-use withdrawals::{WITHDRAWALS, Withdrawal, WithdrawnPart};
+use withdrawals::WITHDRAWALS;
 
 pub use evidence::{
-    ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
-    Unsupported, VirtualWorkers,
+    Built, ClientSide, Evidence, Growth, LoadEvidence, ScheduleEvidence, SentLoad, ServerEvidence,
+    TraceFacts, Unsupported, VirtualWorkers,
 };
 pub use overload::is_overload;
-pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
+pub use rule::{Limit, Rule};
+pub use supported::Supported;
 
 /// The rules about the server's own failures.
-const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
+const SERVER_FAILED: [&str; 3] = ["errors", "no_answer", "unanswered"];
 
-/// Judges a measurement: the reasons against all of it, those against some of its claims, and the warnings.
-pub fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let mut verdict = Verdict::default();
-    judge_steps(evidence, &mut verdict);
-    let that_apply = |rules: &[Rule]| -> Vec<Reason> {
-        rules
-            .iter()
-            .filter_map(|rule| rule.reason(evidence))
-            .collect()
-    };
-    verdict.reasons.extend(that_apply(invalid::RULES));
-    verdict.warnings.extend(that_apply(overload::RULES));
-    // a server that does not keep up holds the sends up as well: a connection that is busy or full takes no more
+/// All rules, in the order in which they are said; whether each is about the sends.
+fn table() -> impl Iterator<Item = (&'static Rule, bool)> {
+    let of_sends = |rules: &'static [Rule]| rules.iter().map(|rule| (rule, true));
+    let others = |rules: &'static [Rule]| rules.iter().map(|rule| (rule, false));
+    others(invalid::RULES)
+        .chain(others(overload::RULES))
+        .chain(of_sends(GENERATOR))
+        .chain(others(WITHDRAWALS))
+        .chain(of_sends(SCHEDULE))
+        .chain(others(warnings::RULES))
+}
+
+/// All rules.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    table().map(|(rule, _)| rule)
+}
+
+/// The rules that can apply to this evidence. A server that does not keep up holds the sends up as well: a connection
+/// that is busy or full takes no more.
+fn rules_for(evidence: &Evidence<'_>) -> impl Iterator<Item = (&'static Rule, bool)> {
     let is_held_up = evidence.server.is_none() && is_overloaded(evidence);
-    let schedule = SCHEDULE.iter().filter(|_| !is_held_up);
-    let is_of_sends = |key: &str| of_sends().any(|rule| rule.rule.key == key);
-    let rules = GENERATOR.iter().chain(WITHDRAWALS).chain(schedule);
-    let mut spoiled: Vec<(&str, WithdrawnPart)> = Vec::new();
-    for (reason, part, key) in that_apply_to(evidence, rules) {
-        verdict.warnings.push(reason);
+    table().filter(move |(rule, _)| !(is_held_up && schedule::has(rule)))
+}
+
+/// What the evidence says for and against a result.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// The rules that take something away.
+    against: Vec<Against>,
+    supported: Supported,
+    on_schedule: Supported,
+}
+
+/// A rule that applies.
+#[derive(Clone, Copy, Debug)]
+struct Against {
+    key: &'static str,
+    takes: WithdrawnPart,
+    /// It is about the sends.
+    of_sends: bool,
+}
+
+/// Decides what the evidence supports. What is built later (causes, forecasts) decides nothing.
+pub fn judge(evidence: &Evidence<'_>) -> Judgement {
+    let evidence = &Evidence {
+        built: None,
+        ..*evidence
+    };
+    let against = rules_for(evidence).filter_map(|(rule, of_sends)| {
+        (rule.seen)(evidence)?;
+        let takes = (rule.takes)(evidence);
+        (takes != WithdrawnPart::Nothing).then_some(Against {
+            key: rule.key,
+            takes,
+            of_sends,
+        })
+    });
+    let mut judgement = Judgement {
+        against: against.collect(),
+        supported: Supported::NOTHING,
+        on_schedule: Supported::NOTHING,
+    };
+    let is_valid = judgement.is_valid();
+    let of_all = Supported::of(is_valid, |claim| judgement.against(evidence, claim));
+    let on_schedule = Supported::of(is_valid, |claim| {
+        judgement.against_on_schedule(evidence, claim)
+    });
+    (judgement.supported, judgement.on_schedule) = (of_all, on_schedule);
+    judgement
+}
+
+/// Judges a measurement of a client alone: what it supports, and the verdict in words.
+pub fn judge_client(evidence: &Evidence<'_>) -> (Supported, Verdict) {
+    let judgement = judge(evidence);
+    (
+        judgement.supported,
+        judgement.verdict(evidence, Built::default()),
+    )
+}
+
+impl Judgement {
+    /// What a result may claim about all requests.
+    pub const fn supported(&self) -> &Supported {
+        &self.supported
+    }
+
+    /// What it may claim about the requests that were sent on schedule, and about what their client saw.
+    pub const fn on_schedule(&self) -> &Supported {
+        &self.on_schedule
+    }
+
+    /// Whether there is a result.
+    fn is_valid(&self) -> bool {
+        let mut against = self.against.iter();
+        !against.any(|against| against.takes == WithdrawnPart::Everything)
+    }
+
+    /// The keys of what takes a claim on all requests away.
+    fn against(&self, evidence: &Evidence<'_>, claim: ClaimName) -> Vec<&'static str> {
         // a fault of the sends spoils all that a client alone knows, and nothing that the server did
-        if evidence.server.is_none() || !is_of_sends(key) {
-            spoiled.push((key, part));
-        }
+        let counts = |against: &&Against| evidence.server.is_none() || !against.of_sends;
+        self.keys_against(claim, counts)
     }
-    verdict.warnings.extend(that_apply(warnings::RULES));
-    for condition in evidence.conditions {
-        if !(verdict.warnings.iter()).any(|warning| warning.key == condition.key) {
-            verdict.warnings.push(condition.clone());
-        }
+
+    fn keys_against(
+        &self,
+        claim: ClaimName,
+        counts: impl Fn(&&Against) -> bool,
+    ) -> Vec<&'static str> {
+        let against = self.against.iter().filter(counts);
+        let against = against.filter(|against| against.takes.withdraws(claim));
+        against.map(|against| against.key).collect()
     }
-    verdict.valid = verdict.reasons.is_empty();
-    verdict.claims = claims(evidence, &verdict.reasons, &spoiled);
-    verdict
-}
 
-/// The rules about the sends.
-fn of_sends() -> impl Iterator<Item = &'static Withdrawal> {
-    GENERATOR.iter().chain(SCHEDULE)
-}
-
-/// Those of these rules that apply: what each says, what it spoils, and its key.
-fn that_apply_to<'w>(
-    evidence: &Evidence<'_>,
-    withdrawals: impl Iterator<Item = &'w Withdrawal>,
-) -> impl Iterator<Item = (Reason, WithdrawnPart, &'static str)> {
-    withdrawals.filter_map(move |withdrawal| {
-        let reason = withdrawal.rule.reason(evidence)?;
-        Some((reason, (withdrawal.part)(evidence), withdrawal.rule.key))
-    })
-}
-
-/// Whether each percentile of what requests on schedule saw holds; empty where the generator is not ours.
-///
-/// What `verdict` says against a percentile of all requests is against this one too, except for too few of them.
-pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> {
-    let Some(sojourn) = evidence.scheduled.and(evidence.on_schedule()) else {
-        return Vec::new();
-    };
-    let of_schedule = that_apply_to(evidence, of_sends());
-    let of_schedule: Vec<(&str, WithdrawnPart)> =
-        of_schedule.map(|(_, part, key)| (key, part)).collect();
-    let judged = |claim: ClaimName| {
-        let of_all = verdict.claims.iter().find(|other| other.claim == claim);
-        let of_all = of_all.iter().flat_map(|other| &other.because);
-        let mut because: Vec<String> = of_all.filter(|key| *key != TOO_FEW).cloned().collect();
-        let parts = of_schedule.iter();
-        let parts = parts.filter(|(_, part)| part.withdraws(claim));
-        because.extend(parts.map(|(key, _)| (*key).to_owned()));
-        let value = claim.quantile().and_then(|q| sojourn.quantile(q));
-        if because.is_empty() && value.is_none() {
-            because.push(TOO_FEW.to_owned());
+    /// The same for the requests on schedule. What is against all requests is against these too, except for too few
+    /// of them: they are judged by their own number.
+    fn against_on_schedule(&self, evidence: &Evidence<'_>, claim: ClaimName) -> Vec<&'static str> {
+        let Some(sojourn) = on_schedule(evidence) else {
+            return Vec::new();
+        };
+        let mut keys = self.against(evidence, claim);
+        keys.retain(|key| *key != TOO_FEW);
+        keys.extend(self.keys_against(claim, |against| against.of_sends));
+        if keys.is_empty()
+            && claim
+                .quantile()
+                .is_some_and(|q| sojourn.quantile(q).is_none())
+        {
+            keys.push(TOO_FEW);
         }
-        Claim {
-            claim,
-            valid: because.is_empty(),
-            because,
-        }
-    };
-    ClaimName::PERCENTILES.into_iter().map(judged).collect()
-}
+        keys
+    }
 
-/// Each claim that the measurement makes, and what withdraws it.
-fn claims(
-    evidence: &Evidence<'_>,
-    reasons: &[Reason],
-    spoiled: &[(&str, WithdrawnPart)],
-) -> Vec<Claim> {
-    let judged = |claim: ClaimName| {
-        let by_reasons = reasons.iter().map(|reason| reason.key.as_str());
-        let withdraw = spoiled.iter().filter(|(_, part)| part.withdraws(claim));
-        let mut because: Vec<String> = Vec::new();
-        for key in by_reasons.chain(withdraw.map(|(key, _)| *key)) {
-            if !because.iter().any(|known| known == key) {
-                because.push(key.to_owned());
+    /// Says it in words, with what a reader should know of what was `built`.
+    pub fn verdict(&self, evidence: &Evidence<'_>, built: Built<'_>) -> Verdict {
+        let evidence = &Evidence {
+            built: Some(built),
+            ..*evidence
+        };
+        let (mut reasons, mut warnings) = (Vec::new(), of_steps(evidence));
+        for (rule, _) in rules_for(evidence) {
+            let said = rule.reason(evidence);
+            match (rule.takes)(evidence) {
+                WithdrawnPart::Everything => reasons.extend(said),
+                _ => warnings.extend(said),
             }
         }
-        Claim {
-            claim,
-            valid: because.is_empty(),
-            because,
+        for condition in evidence.conditions {
+            if !warnings.iter().any(|warning| warning.key == condition.key) {
+                warnings.push(condition.clone());
+            }
         }
+        Verdict {
+            valid: self.is_valid(),
+            reasons,
+            warnings,
+            claims: self.claims(evidence),
+        }
+    }
+
+    /// Each claim that the measurement makes, and what withdraws it.
+    fn claims(&self, evidence: &Evidence<'_>) -> Vec<Claim> {
+        let percentiles = ClaimName::PERCENTILES.into_iter();
+        let percentiles = percentiles.filter(|_| evidence.measured().is_some());
+        let comparison = ClaimName::COMPARISON.into_iter();
+        let comparison = comparison.filter(|claim| evidence.claims(*claim, &self.supported));
+        let claims = percentiles.chain(comparison);
+        claims
+            .map(|claim| judged(claim, self.against(evidence, claim)))
+            .collect()
+    }
+
+    /// Whether each percentile of what requests on schedule saw holds; empty where the generator is not ours.
+    pub fn claims_on_schedule(&self, evidence: &Evidence<'_>) -> Vec<Claim> {
+        let percentiles = ClaimName::PERCENTILES.into_iter();
+        let percentiles = percentiles.filter(|_| on_schedule(evidence).is_some());
+        percentiles
+            .map(|claim| judged(claim, self.against_on_schedule(evidence, claim)))
+            .collect()
+    }
+}
+
+fn judged(claim: ClaimName, because: Vec<&'static str>) -> Claim {
+    Claim {
+        claim,
+        valid: because.is_empty(),
+        because: because.into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// What the requests on schedule saw, where the generator is ours.
+fn on_schedule<'a>(evidence: &Evidence<'a>) -> Option<&'a Distribution> {
+    evidence.scheduled.and(evidence.on_schedule())
+}
+
+/// What is supported if nothing is known but whether the server can be compared with its ideal.
+pub(crate) fn unjudged(not_compared: Option<Withdrawn>) -> Supported {
+    let server = ServerEvidence {
+        not_compared,
+        ..ServerEvidence::default()
     };
-    let percentiles = evidence.measured().is_some();
-    let percentiles = ClaimName::PERCENTILES.into_iter().filter(|_| percentiles);
-    let comparison = ClaimName::COMPARISON.into_iter();
-    let comparison = comparison.filter(|claim| evidence.claims(*claim));
-    let comparison = comparison.map(judged).collect::<Vec<_>>();
-    percentiles.map(judged).chain(comparison).collect()
+    let evidence = Evidence {
+        server: Some(&server),
+        ..Evidence::default()
+    };
+    judge(&evidence).supported
 }
 
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
 /// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
 /// invalid. But where the client failed, the step shows nothing of the server, and a reader should know.
-fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+fn of_steps(evidence: &Evidence<'_>) -> Vec<Reason> {
+    let mut warnings = Vec::new();
     for step in evidence.sweep.unwrap_or_default() {
         let rate_per_s = step.load.target_rate_per_s;
         let withdraws = |warning: &&Reason| {
@@ -157,9 +262,10 @@ fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
         let spoilt = step.verdict.warnings.iter().filter(withdraws);
         for reason in step.verdict.reasons.iter().chain(spoilt) {
             let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
-            verdict.warnings.push(Reason::new(&reason.key, text));
+            warnings.push(Reason::new(&reason.key, text));
         }
     }
+    warnings
 }
 
 /// Whether something other than the server and the number of requests withdraws the percentile `q`, or all of
@@ -182,14 +288,8 @@ mod tests {
     #[test]
     fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
         const DOCS: &str = include_str!("../../../../docs/verdict.md");
-        let withdrawals = of_sends().chain(WITHDRAWALS);
-        let withdrawals = withdrawals.map(|withdrawal| &withdrawal.rule);
-        let rules = (invalid::RULES.iter())
-            .chain(overload::RULES)
-            .chain(withdrawals)
-            .chain(warnings::RULES);
         let mut seen = HashSet::new();
-        for rule in rules {
+        for rule in rules() {
             let key = rule.key;
             let is_snake_case = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             assert!(key.chars().all(is_snake_case), "{key}");

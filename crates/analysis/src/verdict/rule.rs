@@ -1,19 +1,79 @@
 //! What a rule of the verdict is, and what several rules share.
 
-use taillab_model::Nanos;
-use taillab_model::summary::Reason;
+use taillab_model::summary::{ClaimName, Reason};
+use taillab_model::{Nanos, REPORTED_QUANTILES};
 
 use super::evidence::{Evidence, TraceFacts};
 
 /// A check for one thing that can be wrong with a measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
+pub struct Rule {
     /// Its name in JSON; never changes once released.
-    pub(super) key: &'static str,
+    pub key: &'static str,
+    /// From where on it applies, and why from there.
+    pub limit: Limit,
     /// What was seen; `None` where the rule does not apply.
     pub(super) seen: fn(&Evidence<'_>) -> Option<String>,
     /// What to do about it, or what it means; empty where `seen` already says so.
     pub(super) remedy: fn(&Evidence<'_>) -> &'static str,
+    /// What it takes away if it applies. It must not read what was built.
+    pub(super) takes: fn(&Evidence<'_>) -> WithdrawnPart,
+}
+
+/// From where on a rule applies, with the reason for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// As soon as there is any.
+    Any(&'static str),
+    /// Beyond this value of what it looks at.
+    At(f64, &'static str),
+}
+
+/// What a warning takes away.
+pub(super) const NOTHING: fn(&Evidence<'_>) -> WithdrawnPart = |_| WithdrawnPart::Nothing;
+
+/// The part of a result that is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum WithdrawnPart {
+    /// Nothing: it is only a warning.
+    Nothing,
+    /// Everything: there is no result.
+    Everything,
+    /// This percentile and all higher ones; from p90 or below, causes and forecasts too; from p50,
+    /// everything.
+    From(f64),
+    /// Everything that depends on the ideal queue.
+    Comparison,
+    /// Causes and forecasts.
+    Explanation,
+    /// What a server without its disturbances would do: the ideal and forecasts.
+    IdealAndForecasts,
+}
+
+impl WithdrawnPart {
+    pub(super) fn tail(from: Option<f64>) -> Self {
+        from.map_or(Self::Nothing, Self::From)
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn all(self) -> bool {
+        matches!(self, Self::From(q) if q <= REPORTED_QUANTILES[0])
+    }
+
+    pub(super) fn withdraws(self, claim: ClaimName) -> bool {
+        match (self, claim.quantile()) {
+            (Self::Nothing, _) => false,
+            (Self::Everything, _) => true,
+            (Self::Comparison | Self::Explanation | Self::IdealAndForecasts, Some(_)) => false,
+            (Self::Comparison, None) => true,
+            (Self::Explanation, None) => claim != ClaimName::Ideal,
+            (Self::IdealAndForecasts, None) => claim != ClaimName::Causes,
+            (Self::From(from), Some(q)) => q >= from,
+            // a few requests cannot change what delayed most of those above p99
+            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.9,
+            (Self::From(_), None) => self.all(),
+        }
+    }
 }
 
 impl Rule {
@@ -64,8 +124,7 @@ pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
 }
 
 fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {
-    let server = evidence.server.map(|server| &server.result.matching);
-    server.is_none_or(|matching| matching.stamps.are_complete())
+    (evidence.server).is_none_or(|server| server.matching.stamps.are_complete())
 }
 
 /// `, the first: HTTP/1.1 404 Not Found`; empty if it is not known what the server answered.

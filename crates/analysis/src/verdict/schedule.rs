@@ -6,93 +6,109 @@
 
 use std::fmt;
 
-use taillab_model::summary::{CutSummary, MAX_CUT_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE};
+use taillab_model::summary::{
+    ArrivalsVerdict, CutSummary, MAX_CUT_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
+};
 use taillab_model::{Nanos, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds};
-use super::withdrawals::{Withdrawal, WithdrawnPart, WithdrawnPercentiles};
+use super::rule::{Limit, Rule, WithdrawnPart, exceeds};
+use super::withdrawals::WithdrawnPercentiles;
 use crate::fmt::{Percent, Percentile};
 
-pub(super) const SCHEDULE: &[Withdrawal] = &[
-    Withdrawal {
-        rule: Rule {
-            key: "late_client",
-            seen: |e| {
-                let (q, lateness, whole) = too_late(e)?;
-                let late = format!("the client sends {lateness} late at {}", Percentile(q));
-                let so = SoFrom(e, q);
-                Some(match e.server {
-                    Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
-                    None => format!(
-                        "{late}, more than half of the {whole} that a response takes there{so}"
-                    ),
-                })
-            },
-            remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
+pub(super) const SCHEDULE: &[Rule] = &[
+    Rule {
+        key: "late_client",
+        limit: Limit::At(
+            MAX_LATENESS_SHARE,
+            "beyond half of a response time, the generator had more part in it than the server; \
+of a recorded server, whose sojourn has no lateness in it, all of it is the limit",
+        ),
+        seen: |e| {
+            let (q, lateness, whole) = too_late(e)?;
+            let late = format!("the client sends {lateness} late at {}", Percentile(q));
+            let so = SoFrom(e, q);
+            Some(match e.server {
+                Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
+                None => {
+                    format!("{late}, more than half of the {whole} that a response takes there{so}")
+                }
+            })
         },
-        part: |e| WithdrawnPart::tail(too_late(e).map(|(q, ..)| q)),
+        remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
+        takes: |e| WithdrawnPart::tail(too_late(e).map(|(q, ..)| q)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "cut",
-            seen: |e| {
-                let from = cut(e)?;
-                let cut = of_cuts(e)?;
-                let most = cut.by_reason.first()?;
-                Some(format!(
-                    "the generator did not keep its schedule for {} of the time, mostly because {} \
+    Rule {
+        key: "cut",
+        limit: Limit::At(
+            MAX_CUT_SHARE,
+            "of what is left, too little is above p99; from twice that on, too little at all",
+        ),
+        seen: |e| {
+            let from = cut(e)?;
+            let cut = of_cuts(e)?;
+            let most = cut.by_reason.first()?;
+            Some(format!(
+                "the generator did not keep its schedule for {} of the time, mostly because {} \
                      ({}){}",
-                    Percent(cut.share),
-                    most.why.sentence(),
-                    most.who,
-                    SoFrom(e, from)
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+                Percent(cut.share),
+                most.why.sentence(),
+                most.who,
+                SoFrom(e, from)
+            ))
         },
-        part: |e| WithdrawnPart::tail(cut(e)),
+        remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+        takes: |e| WithdrawnPart::tail(cut(e)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "cut_too_often",
-            seen: |e| {
-                let (q, missing) = unsettled(e)?;
-                Some(format!(
-                    "the generator was held up so often that {} of the requests above {} are \
+    Rule {
+        key: "cut_too_often",
+        limit: Limit::At(
+            MAX_UNSETTLED_SHARE,
+            "where a quarter of the requests above it is missing, what is called p99 is p98.7",
+        ),
+        seen: |e| {
+            let (q, missing) = unsettled(e)?;
+            Some(format!(
+                "the generator was held up so often that {} of the requests above {} are \
                      missing from those on schedule{}",
-                    Percent(missing),
-                    Percentile(q),
-                    SoFrom(e, q)
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+                Percent(missing),
+                Percentile(q),
+                SoFrom(e, q)
+            ))
         },
-        part: |e| WithdrawnPart::tail(unsettled(e).map(|(q, _)| q)),
+        remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+        takes: |e| WithdrawnPart::tail(unsettled(e).map(|(q, _)| q)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "arrivals",
-            seen: |e| {
-                let load = e.load?.summary;
-                let cut = of_cuts(e).map_or(Nanos::ZERO, |cut| cut.length_ns);
-                let length = load.duration_ns.saturating_sub(cut);
-                let at = load.arrivals.foreign_bursts(length)?;
-                Some(format!(
-                    "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
+    Rule {
+        key: "arrivals",
+        limit: Limit::At(
+            ArrivalsVerdict::MAX_DISPERSION_ERROR,
+            "one pause of 10 ms in 20 s adds as much, since all that was due in it is sent at once",
+        ),
+        seen: |e| {
+            let load = e.load?.summary;
+            let cut = of_cuts(e).map_or(Nanos::ZERO, |cut| cut.length_ns);
+            let length = load.duration_ns.saturating_sub(cut);
+            let at = load.arrivals.foreign_bursts(length)?;
+            Some(format!(
+                "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
                      should be near {}{}",
-                    load.arrivals.process,
-                    at.window_ns,
-                    at.value.unwrap_or(f64::NAN),
-                    index(at.expected.unwrap_or(1.0)),
-                    SoFrom(e, BURSTS_SHOW)
-                ))
-            },
-            remedy: |_| "give the client a dedicated CPU, or lower the load",
+                load.arrivals.process,
+                at.window_ns,
+                at.value.unwrap_or(f64::NAN),
+                index(at.expected.unwrap_or(1.0)),
+                SoFrom(e, BURSTS_SHOW)
+            ))
         },
-        part: |_| WithdrawnPart::From(BURSTS_SHOW),
+        remedy: |_| "give the client a dedicated CPU, or lower the load",
+        takes: |_| WithdrawnPart::From(BURSTS_SHOW),
     },
 ];
+
+/// Whether a rule is one of these.
+pub(super) fn has(rule: &Rule) -> bool {
+    SCHEDULE.iter().any(|other| other.key == rule.key)
+}
 
 /// Bursts make queues, which show from this percentile on, and hardly in the median.
 const BURSTS_SHOW: f64 = 0.9;
@@ -107,7 +123,7 @@ impl fmt::Display for SoFrom<'_, '_> {
         if evidence.server.is_none() {
             return WithdrawnPercentiles(Some(from)).fmt(f);
         }
-        let is_replayed = (evidence.scheduled).is_some_and(|view| view.replayed.is_some());
+        let is_replayed = evidence.built.is_some_and(|built| built.is_replayed);
         f.write_str(match is_replayed {
             true => ", so what arrivals on schedule would see is known from a replay only",
             false => ", so what arrivals on schedule would see is not known",

@@ -9,7 +9,7 @@ use taillab_model::summary::{
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, remedy_for_ambiguity};
+use super::rule::{Limit, NOTHING, Rule, exceeds, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Percent, Percentile, plural, share};
 
 /// If a larger share of the requests is faster than the ideal, requests differ much in cost.
@@ -25,14 +25,23 @@ const FEW_BEYOND: f64 = 0.03;
 /// percentile, the client mostly measures itself.
 const NOTABLE_FLOOR_SHARE: f64 = 0.5;
 
+/// A larger loss of the peak is worth a remark (`Overhead::is_notable`).
+const NOTABLE_LOSS: f64 = 0.1;
+
+/// A larger share of a CPU is worth a remark (`Observer::is_notable`).
+const NOTABLE_CPU_SHARE: f64 = 0.2;
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "damaged",
+        limit: Limit::Any("what was read is not all that was recorded"),
         seen: |e| e.recording?.damage.map(str::to_owned),
         remedy: |_| "",
+        takes: NOTHING,
     },
     Rule {
         key: "partial",
+        limit: Limit::Any("what was measured is less than what was asked for"),
         seen: |e| {
             let damaged = e
                 .recording
@@ -43,13 +52,15 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "what was measured is shown; run it again to measure all of it",
+        takes: NOTHING,
     },
     Rule {
         key: "not_server_limited",
+        limit: Limit::Any("a peak that something else limits is not the server's"),
         seen: |e| {
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
-            let computes = !e.server?.result.ideal.virtual_workers;
+            let computes = e.virtual_workers.is_none();
             let busy = Percent(calibration.server_cpu_busy_share);
             let why = match calibration.limited_by {
                 LimitedBy::Server => return None,
@@ -76,13 +87,18 @@ pub(super) const RULES: &[Rule] = &[
                  lock or another server has CPU left at its peak"
             }
         },
+        takes: NOTHING,
     },
     Rule {
         key: "faster_than_ideal",
+        limit: Limit::At(
+            MAX_FASTER_THAN_IDEAL,
+            "of requests that cost much the same, fewer are faster than the mean allows",
+        ),
         seen: |e| {
-            let faster = e.server?.evidence.faster_than_ideal;
+            let faster = e.server?.faster_than_ideal;
             // the waits of virtual workers are shorter and longer than t, which is their mean
-            let said = e.withdrawn().is_some() || e.virtual_workers.is_some();
+            let said = e.not_compared().is_some() || e.virtual_workers.is_some();
             (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
                 format!(
                     "{} of the requests were faster than their ideal",
@@ -94,9 +110,11 @@ pub(super) const RULES: &[Rule] = &[
             "requests differ in cost, and the ideal gives each the mean t, so compare the far percentiles \
              rather than p50"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "misses",
+        limit: Limit::Any("a server answers them faster than the others"),
         seen: |e| {
             let client = e.client().filter(|_| e.server.is_none())?;
             let misses = client.errors.misses;
@@ -109,9 +127,11 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "fill the server before the measurement, or use keys that it has",
+        takes: NOTHING,
     },
     Rule {
         key: "connections_ended",
+        limit: Limit::Any("reopening takes time that is none of a request's"),
         seen: |e| {
             let LoadErrors {
                 connections_closed: closed,
@@ -127,9 +147,14 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "raise the server's limit of requests per connection, or see its log",
+        takes: NOTHING,
     },
     Rule {
         key: "lateness",
+        limit: Limit::At(
+            NOTABLE_LATENESS_SHARE,
+            "less is within the interval of most response times",
+        ),
         seen: |e| {
             e.load_alone()?;
             let (q, lateness, response_time) = e.lateness()?;
@@ -144,9 +169,11 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "give the client a dedicated CPU",
+        takes: NOTHING,
     },
     Rule {
         key: "few_connections",
+        limit: Limit::At(NOTABLE_WAITING_SHARE, "more are all of what is above p99"),
         seen: |e| {
             let clients = e.load?.summary.clients.as_ref()?;
             (clients.waited_share > NOTABLE_WAITING_SHARE).then(|| {
@@ -163,9 +190,14 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "use more connections (-c), unless your clients have so few; the waits are a part of the response time",
+        takes: NOTHING,
     },
     Rule {
         key: "floor",
+        limit: Limit::At(
+            NOTABLE_FLOOR_SHARE,
+            "of a response, more of the median is then the client's than the server's; in the tail, all of it",
+        ),
         seen: |e| {
             let load = e.load?;
             let floor = &load.floor?.response_time;
@@ -184,9 +216,14 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "the result says little about the server; see the percentiles above the floor",
+        takes: NOTHING,
     },
     Rule {
         key: "client_peak",
+        limit: Limit::At(
+            MAX_CLIENT_BUSY_SHARE,
+            "busier than that, the client has no time left to ask for more",
+        ),
         // Only a warning: where the client itself is measured, it should be busy all the time.
         seen: |e| {
             let busy = e.closed_loop?.cost.busy_share;
@@ -199,11 +236,13 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "give the client more threads and CPUs",
+        takes: NOTHING,
     },
     Rule {
         key: "ambiguous",
+        limit: Limit::Any("they are matched to none"),
         seen: |e| {
-            let ambiguous = e.server?.result.matching.ambiguous;
+            let ambiguous = e.server?.matching.ambiguous;
             (ambiguous > 0).then(|| {
                 format!(
                     "{} of more than one request, and {} matched to none",
@@ -217,11 +256,13 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: remedy_for_ambiguity,
+        takes: NOTHING,
     },
     Rule {
         key: "foreign_requests",
+        limit: Limit::Any("the server works for somebody else"),
         seen: |e| {
-            let requests = e.server?.evidence.unexplained;
+            let requests = e.server?.unexplained;
             e.load?;
             (requests > 0).then(|| {
                 let requests = Counted(requests, "request is", "requests are");
@@ -229,11 +270,13 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "stop other clients of this server",
+        takes: NOTHING,
     },
     Rule {
         key: "late_events",
+        limit: Limit::Any("the matcher needs events in order"),
         seen: |e| {
-            let events = e.server?.evidence.late_events;
+            let events = e.server?.late_events;
             (events > 0).then(|| {
                 format!(
                     "{} out of order by more than the matcher can correct, which can cost matches",
@@ -242,22 +285,29 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "report this as a defect, with the capture",
+        takes: NOTHING,
     },
     Rule {
         key: "stamps_out_of_order",
+        limit: Limit::Any("one of them is wrong"),
         seen: |e| {
-            let requests = e.server?.result.matching.out_of_order;
+            let requests = e.server?.matching.out_of_order;
             (requests > 0).then(|| {
                 let requests = Counted(requests, "request has", "requests have");
                 format!("{requests} stamps that contradict each other")
             })
         },
         remedy: |_| "they count in the sojourn and not in the stages",
+        takes: NOTHING,
     },
     Rule {
         key: "incomplete",
+        limit: Limit::At(
+            MIN_COMPLETE_SHARE,
+            "the aim of the probe; where it is missed, the stages may be of other requests than the tail's",
+        ),
         seen: |e| {
-            let matching = &e.server?.result.matching;
+            let matching = &e.server?.matching;
             let complete = share(matching.complete, matching.asked());
             (matching.asked() > 0 && complete < MIN_COMPLETE_SHARE).then(|| {
                 format!(
@@ -276,11 +326,16 @@ pub(super) const RULES: &[Rule] = &[
             "the stages cover only these; processes that the server started later are not seen, \
              except with --cgroup"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "beyond_slice",
+        limit: Limit::At(
+            FEW_BEYOND,
+            "fewer change no share of a cause by more than its interval",
+        ),
         seen: |e| {
-            let beyond = e.server?.evidence.beyond_slice?;
+            let beyond = e.built?.beyond_slice?;
             (beyond > FEW_BEYOND).then(|| {
                 format!(
                     "{} of the sampled requests above p99 left after the end of their slice, or \
@@ -293,11 +348,13 @@ pub(super) const RULES: &[Rule] = &[
             "what delayed them outside of it is not known, so their causes are less certain; record \
              everything all the time (--stamps all)"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "share_intervals",
+        limit: Limit::Any("a share without an interval may be chance"),
         seen: |e| {
-            let causes = &e.server?.result.causes;
+            let causes = e.built?.causes;
             let mut above = causes.iter().map(|cause| cause.excess_share_above_p99);
             let unknown = !causes.is_empty() && above.all(|share| share.lo.is_none());
             unknown.then(|| {
@@ -306,17 +363,19 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             })
         },
-        remedy: |e| match e.server.map(|server| server.result.matching.stamps) {
+        remedy: |e| match e.server.map(|server| server.matching.stamps) {
             Some(MiddleStamps::Sampled(_)) => {
                 "measure for longer (-d), or record everything all the time (--stamps all)"
             }
             _ => "measure for longer (-d)",
         },
+        takes: NOTHING,
     },
     Rule {
         key: "blind_windows",
+        limit: Limit::Any("a stage that falls into one is not known"),
         seen: |e| {
-            let matching = &e.server?.result.matching;
+            let matching = &e.server?.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
                     "the probe was blind in {}, {} at most on all CPUs together, that {}",
@@ -334,19 +393,23 @@ pub(super) const RULES: &[Rule] = &[
             "their sojourns are right, but some of their stages are not known; a kernel that lets \
              probes run in every thread avoids it"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "probe_cost",
+        limit: Limit::At(NOTABLE_LOSS, "the interval of a peak is about as wide"),
         seen: |e| {
-            let overhead = &e.server?.result.overhead;
+            let overhead = e.overhead?;
             let loss = overhead.throughput_loss?;
             (overhead.is_notable())
                 .then(|| format!("the probe costs {} of the peak throughput", Percent(loss)))
         },
         remedy: |_| "without it the server would be about that much faster",
+        takes: NOTHING,
     },
     Rule {
         key: "shared_cpus",
+        limit: Limit::Any("work of taillab can delay the server"),
         seen: |e| {
             e.recording?.shares_cpus.then(|| {
                 "the server may run on every CPU that taillab may use, so taillab's own work can \
@@ -355,35 +418,52 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "keep the server off one CPU (taskset -a -p)",
+        takes: NOTHING,
     },
     Rule {
         key: "observer_cost",
+        limit: Limit::At(
+            NOTABLE_CPU_SHARE,
+            "on a machine with few CPUs, more can come from the server's",
+        ),
         seen: |e| {
             let observer = e.recording?.observer?;
             (observer.is_notable())
                 .then(|| format!("recording took {} of a CPU", Percent(observer.cpu_share)))
         },
         remedy: |_| "record fewer kinds of disturbance to make it cheaper",
+        takes: NOTHING,
     },
     Rule {
         key: "tracer_in_tail",
+        limit: Limit::At(
+            NOTABLE_SHARE_OF_TAIL,
+            "a smaller part changes no conclusion",
+        ),
         seen: |e| part_of_tail(e, THIS_TRACER),
         remedy: |_| {
             "without the recording the tail would be about that much shorter; leave taillab a \
              CPU that the \
              server does not use, or record fewer kinds (--disturbances none)"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "generator_in_tail",
+        limit: Limit::At(
+            NOTABLE_SHARE_OF_TAIL,
+            "a smaller part changes no conclusion",
+        ),
         seen: |e| part_of_tail(e, THIS_GENERATOR),
         remedy: |_| {
             "without it the tail would be about that much shorter; give the generator CPUs that \
              the server does not use"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "arrival_gaps",
+        limit: Limit::Any("the tests of the gaps are at 5 %, with a limit for each number of gaps"),
         seen: |e| {
             let load = e.load?.summary;
             let arrivals = &load.arrivals;
@@ -410,9 +490,11 @@ pub(super) const RULES: &[Rule] = &[
                  waits in the generator, which the response time counts and the service time does not"
             }
         },
+        takes: NOTHING,
     },
     Rule {
         key: "gaps_not_judged",
+        limit: Limit::Any("only of a Poisson process is it known how single gaps are distributed"),
         seen: |e| {
             let arrivals = &e.load_alone()?.summary.arrivals;
             (arrivals.reference == ArrivalsReference::Schedule).then(|| {
@@ -426,9 +508,11 @@ pub(super) const RULES: &[Rule] = &[
             "their bursts are compared with the schedule's, and the lateness says how late each \
              send was"
         },
+        takes: NOTHING,
     },
     Rule {
         key: "bursts_not_judged",
+        limit: Limit::Any("an index of dispersion needs ten windows"),
         seen: |e| {
             let idc = &e.load_alone()?.summary.arrivals.idc;
             (idc.iter().all(|at| at.value.is_none())).then(|| {
@@ -438,9 +522,11 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| "run longer",
+        takes: NOTHING,
     },
     Rule {
         key: "virtual_machine",
+        limit: Limit::Any("no counter in the guest shows what the hypervisor takes"),
         seen: |e| {
             Some(format!(
                 "this is a virtual machine ({}): the hypervisor can take a CPU away, and no \
@@ -449,9 +535,11 @@ pub(super) const RULES: &[Rule] = &[
             ))
         },
         remedy: |_| "repeat the measurement on bare metal if the result must hold there",
+        takes: NOTHING,
     },
     Rule {
         key: "virtual_workers",
+        limit: Limit::Any("they wait on a timer instead of using a CPU"),
         seen: |e| {
             let it = e.virtual_workers?;
             Some(format!(
@@ -464,12 +552,13 @@ pub(super) const RULES: &[Rule] = &[
             "queues form as with a CPU for each worker, but the kernel's own work does \
                      not scale"
         },
+        takes: NOTHING,
     },
 ];
 
 /// A notable part of the tail is caused by taillab itself, under this name.
 fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
-    let causes = &evidence.server?.result.causes;
+    let causes = evidence.built?.causes;
     let own = causes.iter().filter(|share| match &share.culprit {
         Some(Culprit::Thread { name: other, .. }) => other == name,
         _ => false,

@@ -2,64 +2,18 @@
 
 use std::fmt;
 
-use taillab_model::summary::{
-    ClaimName, MAX_ERROR_SHARE, Matching, Withdrawn, spoiled_from, unbounded_from,
-};
+use taillab_model::summary::{MAX_ERROR_SHARE, Matching, Withdrawn, spoiled_from, unbounded_from};
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
+use super::rule::{
+    Limit, Rule, WithdrawnPart, first_of_them, no_percentile_beyond, remedy_for_ambiguity,
+};
+use crate::comparison::AGREES;
 use crate::fmt::{Count, Counted, Errors, Percent, Percentile, WhyNotCompared, plural, share};
 
 /// Fewer slices support no interval of a cause.
 const LEAST_SLICES: u64 = 8;
-
-/// A rule, and what it withdraws if it applies.
-pub(super) struct Withdrawal {
-    pub(super) rule: Rule,
-    pub(super) part: fn(&Evidence<'_>) -> WithdrawnPart,
-}
-
-/// The part of a result that is withdrawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum WithdrawnPart {
-    /// Nothing: it is only a warning.
-    Nothing,
-    /// This percentile and all higher ones; from p90 or below, causes and forecasts too; from p50,
-    /// everything.
-    From(f64),
-    /// Everything that depends on the ideal queue.
-    Comparison,
-    /// Causes and forecasts.
-    Explanation,
-    /// What a server without its disturbances would do: the ideal and forecasts.
-    IdealAndForecasts,
-}
-
-impl WithdrawnPart {
-    pub(super) fn tail(from: Option<f64>) -> Self {
-        from.map_or(Self::Nothing, Self::From)
-    }
-
-    /// Whether nothing is left.
-    pub(super) fn all(self) -> bool {
-        matches!(self, Self::From(q) if q <= REPORTED_QUANTILES[0])
-    }
-
-    pub(super) fn withdraws(self, claim: ClaimName) -> bool {
-        match (self, claim.quantile()) {
-            (Self::Nothing, _) => false,
-            (Self::Comparison | Self::Explanation | Self::IdealAndForecasts, Some(_)) => false,
-            (Self::Comparison, None) => true,
-            (Self::Explanation, None) => claim != ClaimName::Ideal,
-            (Self::IdealAndForecasts, None) => claim != ClaimName::Causes,
-            (Self::From(from), Some(q)) => q >= from,
-            // a few requests cannot change what delayed most of those above p99
-            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.9,
-            (Self::From(_), None) => self.all(),
-        }
-    }
-}
 
 /// `, so p99.9 and higher percentiles are withdrawn`; empty if nothing is withdrawn.
 pub(super) struct WithdrawnPercentiles(pub(super) Option<f64>);
@@ -94,26 +48,26 @@ const ALLOWED: &str =
 
 /// The lowest percentile without an upper bound, if the requests that were not seen were the slowest.
 fn unbounded(e: &Evidence<'_>) -> Option<f64> {
-    unbounded_from(e.server?.result.matching.missing_share())
+    unbounded_from(e.server?.matching.missing_share())
 }
 
 /// The same, if events were lost and no client knows which requests that hid.
 fn lost(e: &Evidence<'_>) -> Option<f64> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let counts = matching.lost_events > 0 && matching.client_responses == 0;
     counts.then(|| unbounded(e)).flatten()
 }
 
 /// How many responses lack T1 or T6, and the lowest percentile that this spoils.
 fn unmatched(e: &Evidence<'_>) -> Option<(u64, f64)> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let missing = matching.responses.saturating_sub(matching.matched);
     (missing > 0).then_some(missing).zip(unbounded(e))
 }
 
 /// The same for the responses that the client received.
 fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
-    let matching = &e.server?.result.matching;
+    let matching = &e.server?.matching;
     let missing = unseen_responses(matching);
     (missing > 0).then_some(missing).zip(unbounded(e))
 }
@@ -160,7 +114,7 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
 
 /// Why the server is not compared with the ideal, if this is the reason.
 fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String> {
-    let withdrawn = e.withdrawn().filter(is_reason)?;
+    let withdrawn = e.not_compared().filter(is_reason)?;
     Some(WhyNotCompared(&withdrawn).to_string())
 }
 
@@ -170,253 +124,237 @@ fn beyond_answers(e: &Evidence<'_>) -> Option<f64> {
     REPORTED_QUANTILES.into_iter().find(|q| *q > answered)
 }
 
-pub(super) const WITHDRAWALS: &[Withdrawal] = &[
-    Withdrawal {
-        rule: Rule {
-            key: "lost_events",
-            seen: |e| {
-                let matching = &e.server?.result.matching;
-                let events = Counted(matching.lost_events, "event", "events");
-                (matching.lost_events > 0).then(|| match matching.client_responses {
-                    0 => {
-                        let so = WithdrawnPercentiles(lost(e));
-                        format!(
-                            "the probe lost {events}, and as many requests may be missing\
+pub(super) const WITHDRAWALS: &[Rule] = &[
+    Rule {
+        key: "lost_events",
+        limit: Limit::Any("each may be of a request, and that the slowest"),
+        seen: |e| {
+            let matching = &e.server?.matching;
+            let events = Counted(matching.lost_events, "event", "events");
+            (matching.lost_events > 0).then(|| match matching.client_responses {
+                0 => {
+                    let so = WithdrawnPercentiles(lost(e));
+                    format!(
+                        "the probe lost {events}, and as many requests may be missing\
                              {so}{ALLOWED}"
-                        )
-                    }
-                    all => format!(
-                        "the probe lost {events}, and of the {} responses that the client received, \
+                    )
+                }
+                all => format!(
+                    "the probe lost {events}, and of the {} responses that the client received, \
                          {} lack T1 or T6",
-                        Count(all),
-                        Count(unseen_responses(matching))
-                    ),
-                })
-            },
-            remedy: |e| match e.recording {
-                None => "give the probe larger buffers (--ring-bytes), or lower the load",
-                Some(_) => {
-                    "record fewer kinds (--disturbances none), give larger buffers (--ring-bytes), \
+                    Count(all),
+                    Count(unseen_responses(matching))
+                ),
+            })
+        },
+        remedy: |e| match e.recording {
+            None => "give the probe larger buffers (--ring-bytes), or lower the load",
+            Some(_) => {
+                "record fewer kinds (--disturbances none), give larger buffers (--ring-bytes), \
                      or leave taillab a CPU that the server does not use"
-                }
-            },
+            }
         },
-        part: |e| WithdrawnPart::tail(lost(e)),
+        takes: |e| WithdrawnPart::tail(lost(e)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "losses_unknown",
-            seen: |e| {
-                let matching = &e.server?.result.matching;
-                e.recording?.cut_off.then(|| {
-                    format!(
-                        "the recording has no end, so it is not known how many events the probe \
+    Rule {
+        key: "losses_unknown",
+        limit: Limit::Any("without its end, a recording does not say what it lost"),
+        seen: |e| {
+            let matching = &e.server?.matching;
+            e.recording?.cut_off.then(|| {
+                format!(
+                    "the recording has no end, so it is not known how many events the probe \
                          lost (at least {}) and which requests are missing from the tail{}",
-                        Count(matching.lost_events),
-                        WithdrawnPercentiles(Some(0.9))
-                    )
-                })
-            },
-            remedy: |_| "record again, and stop it with Ctrl-C or SIGTERM, which complete the file",
+                    Count(matching.lost_events),
+                    WithdrawnPercentiles(Some(0.9))
+                )
+            })
         },
-        part: |_| WithdrawnPart::From(0.9),
+        remedy: |_| "record again, and stop it with Ctrl-C or SIGTERM, which complete the file",
+        takes: |_| WithdrawnPart::From(0.9),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "unmatched",
-            seen: |e| {
-                let matching = &e.server?.result.matching;
-                let (missing, from) = unmatched(e)?;
-                Some(format!(
-                    "{} of {} responses {} T1 or T6 ({}){}{ALLOWED}",
-                    Count(missing),
-                    Count(matching.responses),
-                    plural(missing, "lacks", "lack"),
-                    Counted(matching.ambiguous, "is ambiguous", "are ambiguous"),
-                    WithdrawnPercentiles(Some(from))
-                ))
-            },
-            remedy: remedy_for_unmatched,
+    Rule {
+        key: "unmatched",
+        limit: Limit::Any("each may have been the slowest"),
+        seen: |e| {
+            let matching = &e.server?.matching;
+            let (missing, from) = unmatched(e)?;
+            Some(format!(
+                "{} of {} responses {} T1 or T6 ({}){}{ALLOWED}",
+                Count(missing),
+                Count(matching.responses),
+                plural(missing, "lacks", "lack"),
+                Counted(matching.ambiguous, "is ambiguous", "are ambiguous"),
+                WithdrawnPercentiles(Some(from))
+            ))
         },
-        part: |e| WithdrawnPart::tail(unmatched(e).map(|(_, q)| q)),
+        remedy: remedy_for_unmatched,
+        takes: |e| WithdrawnPart::tail(unmatched(e).map(|(_, q)| q)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "unseen_by_probe",
-            seen: |e| {
-                let matching = &e.server?.result.matching;
-                let (missing, from) = unseen(e)?;
-                Some(format!(
-                    "{} of the {} responses that the client received {} T1 or T6{}{ALLOWED}",
-                    Count(missing),
-                    Count(matching.client_responses),
-                    plural(missing, "lacks", "lack"),
-                    WithdrawnPercentiles(Some(from))
-                ))
-            },
-            remedy: |_| "check that the probe's hooks see all of the server's traffic",
+    Rule {
+        key: "unseen_by_probe",
+        limit: Limit::Any("each may have been the slowest"),
+        seen: |e| {
+            let matching = &e.server?.matching;
+            let (missing, from) = unseen(e)?;
+            Some(format!(
+                "{} of the {} responses that the client received {} T1 or T6{}{ALLOWED}",
+                Count(missing),
+                Count(matching.client_responses),
+                plural(missing, "lacks", "lack"),
+                WithdrawnPercentiles(Some(from))
+            ))
         },
-        part: |e| WithdrawnPart::tail(unseen(e).map(|(_, q)| q)),
+        remedy: |_| "check that the probe's hooks see all of the server's traffic",
+        takes: |e| WithdrawnPart::tail(unseen(e).map(|(_, q)| q)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "errors",
-            seen: |e| {
-                let many = wrong(e)? > MAX_ERROR_SHARE;
-                many.then(|| some_errors(e)).flatten()
-            },
-            remedy: |e| match e.wrong_answer {
-                Some(line) if line.contains("this port speaks") => {
-                    "name the target with that protocol's scheme, or another port"
-                }
-                Some(line) if line.starts_with("HTTP/") && line.contains(" 404") => {
-                    "check the path"
-                }
-                Some(line) if line.starts_with("HTTP/") && line.contains(" 30") => {
-                    "ask for the place to which the server redirects; https:// is not spoken here"
-                }
-                Some(line) if line.contains("Too many open connections") => {
-                    "give the server more connections (memcached: -c), or use fewer (-c)"
-                }
-                Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
-                    "check the path, the headers and the protocol"
-                }
-                Some(_) => "check the request, the port and the protocol, then the server's log",
-                None => "lower the load, or find out why the server fails",
-            },
+    Rule {
+        key: "errors",
+        limit: Limit::Any("each may be an answer that is too fast, or too slow"),
+        seen: |e| {
+            let some = wrong(e)? > 0.0;
+            some.then(|| some_errors(e)).flatten()
         },
-        part: spoiled_by_errors,
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "few_errors",
-            seen: |e| {
-                let wrong = wrong(e)?;
-                let few = wrong > 0.0 && wrong <= MAX_ERROR_SHARE;
-                few.then(|| some_errors(e)).flatten()
-            },
-            remedy: |_| "see the server's log",
+        remedy: |e| match e.wrong_answer {
+            _ if wrong(e).is_some_and(|wrong| wrong <= MAX_ERROR_SHARE) => "see the server's log",
+            Some(line) if line.contains("this port speaks") => {
+                "name the target with that protocol's scheme, or another port"
+            }
+            Some(line) if line.starts_with("HTTP/") && line.contains(" 404") => "check the path",
+            Some(line) if line.starts_with("HTTP/") && line.contains(" 30") => {
+                "ask for the place to which the server redirects; https:// is not spoken here"
+            }
+            Some(line) if line.contains("Too many open connections") => {
+                "give the server more connections (memcached: -c), or use fewer (-c)"
+            }
+            Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
+                "check the path, the headers and the protocol"
+            }
+            Some(_) => "check the request, the port and the protocol, then the server's log",
+            None => "lower the load, or find out why the server fails",
         },
-        part: spoiled_by_errors,
+        takes: spoiled_by_errors,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "unanswered",
-            seen: |e| {
-                let sojourn = &e.server?.result.measured.sojourn;
-                let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
-                (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
-                    format!(
-                        "{} of {} requests ({}) were not answered, though each was given longer \
+    Rule {
+        key: "unanswered",
+        limit: Limit::At(
+            MAX_ERROR_SHARE,
+            "as many are a tenth of what is above p99.9, the furthest percentile that most readers look at",
+        ),
+        seen: |e| {
+            let sojourn = &e.server?.sojourn;
+            let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
+            (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
+                format!(
+                    "{} of {} requests ({}) were not answered, though each was given longer \
                          than any answer took{}",
-                        Count(unanswered),
-                        Count(all),
-                        Percent(share(unanswered, all)),
-                        no_percentile_beyond(e)
-                    )
-                })
-            },
-            remedy: |_| {
-                "find out why the server drops them (its log, full queues), whether clients give up and close \
+                    Count(unanswered),
+                    Count(all),
+                    Percent(share(unanswered, all)),
+                    no_percentile_beyond(e)
+                )
+            })
+        },
+        remedy: |_| {
+            "find out why the server drops them (its log, full queues), whether clients give up and close \
                  their connections, or whether the protocol has requests without a response"
-            },
         },
-        part: |e| WithdrawnPart::tail(beyond_answers(e)),
+        takes: |e| WithdrawnPart::tail(beyond_answers(e)),
     },
-    Withdrawal {
-        rule: Rule {
-            key: "service_time_disagrees",
-            seen: |e| {
-                unlike(e, |why| {
-                    matches!(why, Withdrawn::ServiceTimeDisagrees { .. })
-                })
-            },
-            remedy: |_| {
-                "there is no comparison with an ideal server; leave --service-time out, and t is taken \
+    Rule {
+        key: "service_time_disagrees",
+        limit: Limit::At(
+            AGREES,
+            "between two measurements of one server, frequency and caches change t by less",
+        ),
+        seen: |e| {
+            unlike(e, |why| {
+                matches!(why, Withdrawn::ServiceTimeDisagrees { .. })
+            })
+        },
+        remedy: |_| {
+            "there is no comparison with an ideal server; leave --service-time out, and t is taken \
                  from the recording"
-            },
         },
-        part: |_| WithdrawnPart::Comparison,
+        takes: |_| WithdrawnPart::Comparison,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "ideal_above_measured",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::IdealAboveMeasured { .. })),
-            remedy: |_| {
-                "there is no comparison with an ideal server; measure at a higher load, at which requests \
+    Rule {
+        key: "ideal_above_measured",
+        limit: Limit::Any("no server is faster than its ideal, so t is too long"),
+        seen: |e| unlike(e, |why| matches!(why, Withdrawn::IdealAboveMeasured { .. })),
+        remedy: |_| {
+            "there is no comparison with an ideal server; measure at a higher load, at which requests \
                  wait and the recording shows what one costs, or give t with --service-time"
-            },
         },
-        part: |_| WithdrawnPart::Comparison,
+        takes: |_| WithdrawnPart::Comparison,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "service_time_unknown",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeUnknown)),
-            remedy: |_| {
-                "give the service time with --service-time, or record everything for a share of the \
+    Rule {
+        key: "service_time_unknown",
+        limit: Limit::Any("without t there is no ideal"),
+        seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeUnknown)),
+        remedy: |_| {
+            "give the service time with --service-time, or record everything for a share of the \
                  time (--stamps sampled:1/16)"
-            },
         },
-        part: |_| WithdrawnPart::Comparison,
+        takes: |_| WithdrawnPart::Comparison,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "few_slices",
-            seen: |e| {
-                let matching = &e.server?.result.matching;
-                let sampled = matches!(matching.stamps, MiddleStamps::Sampled(_));
-                (sampled && matching.slices < LEAST_SLICES).then(|| {
-                    format!(
-                        "only {} of the measurement {} all stamps, and causes need {LEAST_SLICES}",
-                        Counted(matching.slices, "slice", "slices"),
-                        plural(matching.slices, "has", "have")
-                    )
-                })
-            },
-            remedy: |_| {
-                "measure for longer, or record a larger share of the time (a slice takes 100 ms, so \
+    Rule {
+        key: "few_slices",
+        limit: Limit::At(
+            LEAST_SLICES as f64,
+            "the intervals take the slices as the sample, and fewer support none",
+        ),
+        seen: |e| {
+            let matching = &e.server?.matching;
+            let sampled = matches!(matching.stamps, MiddleStamps::Sampled(_));
+            (sampled && matching.slices < LEAST_SLICES).then(|| {
+                format!(
+                    "only {} of the measurement {} all stamps, and causes need {LEAST_SLICES}",
+                    Counted(matching.slices, "slice", "slices"),
+                    plural(matching.slices, "has", "have")
+                )
+            })
+        },
+        remedy: |_| {
+            "measure for longer, or record a larger share of the time (a slice takes 100 ms, so \
                  --stamps sampled:1/16 needs 13 s, sampled:1/4 needs 4 s)"
-            },
         },
-        part: |_| WithdrawnPart::Explanation,
+        takes: |_| WithdrawnPart::Explanation,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "closed_loop",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ClientsWait { .. })),
-            remedy: |_| {
-                "what was measured holds for these clients; for a comparison, send an open-loop \
+    Rule {
+        key: "closed_loop",
+        limit: Limit::Any("a faster server would have got other arrivals"),
+        seen: |e| unlike(e, |why| matches!(why, Withdrawn::ClientsWait { .. })),
+        remedy: |_| {
+            "what was measured holds for these clients; for a comparison, send an open-loop \
                  load (`taillab load -R`, `taillab run`)"
-            },
         },
-        part: |_| WithdrawnPart::IdealAndForecasts,
+        takes: |_| WithdrawnPart::IdealAndForecasts,
     },
-    Withdrawal {
-        rule: Rule {
-            key: "unsupported_percentile",
-            seen: |e| {
-                let (unsupported, has) = e.unsupported()?;
-                let seconds = (e.rate_per_s()).map(|per_s| unsupported.needs as f64 / per_s);
-                let long = seconds.map_or_else(String::new, |s| {
-                    format!(" (about {} s)", Count(s.ceil() as u64))
-                });
-                Some(format!(
-                    "too few samples for {}: about {} needed at this correlation{long}, {} \
+    Rule {
+        key: "unsupported_percentile",
+        limit: Limit::Any("the interval of a percentile needs requests on both sides of it"),
+        seen: |e| {
+            let (unsupported, has) = e.unsupported()?;
+            let seconds = (e.rate_per_s()).map(|per_s| unsupported.needs as f64 / per_s);
+            let long = seconds.map_or_else(String::new, |s| {
+                format!(" (about {} s)", Count(s.ceil() as u64))
+            });
+            Some(format!(
+                "too few samples for {}: about {} needed at this correlation{long}, {} \
                      collected",
-                    Percentile(unsupported.q),
-                    Count(unsupported.needs),
-                    Count(has)
-                ))
-            },
-            remedy: |_| "measure for longer (-d)",
+                Percentile(unsupported.q),
+                Count(unsupported.needs),
+                Count(has)
+            ))
         },
-        part: |e| WithdrawnPart::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
+        remedy: |_| "measure for longer (-d)",
+        takes: |e| WithdrawnPart::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
     },
 ];
 
 fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
-    let unmatched = evidence.server.map(|server| &server.result.matching);
+    let unmatched = evidence.server.map(|server| &server.matching);
     let mostly_ambiguous = unmatched.is_some_and(|matching| {
         matching.ambiguous * 2 > matching.responses.saturating_sub(matching.matched)
     });

@@ -87,7 +87,7 @@ fn explained_in(context: &RecordingContext, options: AnalysisOptions, events: &[
     let matched = window.matched.clone();
     assert_eq!(accounts, matched.requests.len());
     // where no request was matched there is nothing to explain
-    let server = analysis.finish(0).ok().map(|analysed| analysed.server);
+    let server = analysis.finish(0).ok().map(|sums| sums.unjudged().server);
     assert_eq!(server.is_some(), !matched.requests.is_empty());
     let (causes, explanation) = server.map_or_else(Default::default, |server| {
         (server.causes, server.explanation.unwrap_or_default())

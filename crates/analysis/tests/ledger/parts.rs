@@ -229,7 +229,7 @@ pub(super) fn analysed(windows: Vec<Window>, plan: &Plan, options: AnalysisOptio
         let ideal = analysis.push(&window, |_, _| {});
         assert_eq!(ideal.len(), window.matched.requests.len());
     }
-    analysis.finish(0).expect("there are requests")
+    analysis.finish(0).expect("there are requests").unjudged()
 }
 
 /// Counts, means and extremes are equal, quantiles nearly.

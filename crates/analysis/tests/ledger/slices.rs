@@ -90,7 +90,7 @@ fn analysed(
     );
     InSlices {
         matched,
-        server: analysis.finish(0).unwrap().server,
+        server: analysis.finish(0).unwrap().unjudged().server,
         baseline: own,
         accounts,
         left_late,

@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
-use taillab_analysis::{
-    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, ratio, scaling, streaming,
+use taillab_analysis::streaming::{self, ServerFacts};
+use taillab_analysis::verdict::{
+    self, Evidence, ScheduleEvidence, SentLoad, Supported, TraceFacts, VirtualWorkers,
 };
+use taillab_analysis::{Analysis, AnalysisError, AnalysisOptions, Matched, Window, scaling};
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
-    ServerResult, ServiceTimeSource, Verdict,
+    ServiceTimeSource,
 };
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
@@ -70,34 +71,6 @@ impl BeforeLoad {
         let has_probe = with.source == ServiceTimeSource::BusyPeriods;
         Nanos::try_from_secs_f64(t).filter(|t| has_probe && *t > Nanos::ZERO)
     }
-
-    /// Removes what does not describe virtual workers.
-    fn describe(&self, server: &mut ServerResult) {
-        server.ideal.virtual_workers = self.virtual_workers.is_some();
-        if self.virtual_workers.is_some() {
-            // they wait without using a CPU, so CPU time does not say how busy they are
-            server.measured.utilization = None;
-            server.measured.busy_ns_per_request = None;
-        }
-    }
-}
-
-impl IdealServer {
-    /// Fills in where t and the workers come from.
-    fn describe(&self, server: &mut ServerResult) {
-        let t = self.service_time;
-        server.service_time_source = t.source;
-        server.service_time_lo_ns = t.interval.map(|(lo, _)| lo);
-        server.service_time_hi_ns = t.interval.map(|(_, hi)| hi);
-        server.ideal.workers_source = self.workers_source;
-        server
-            .busy_periods_by_cpu
-            .clone_from(&self.busy_periods_by_cpu);
-        if !self.is_known() {
-            server.service_time_ns = Nanos::ZERO;
-            server.ideal.utilization = 0.0;
-        }
-    }
 }
 
 /// A report with the data of its figures.
@@ -106,6 +79,8 @@ pub struct Analysed {
     pub report: Report,
     /// The curves of the ideal and of the measurement and, if the client is ours, of what it saw.
     pub curves: Vec<Curve>,
+    /// What the files with a row for each request may have.
+    pub supported: Supported,
 }
 
 /// What recording cost, measured while it ran.
@@ -228,103 +203,102 @@ impl<'c> Pass<'c> {
     /// When no request of the measurement was matched.
     pub fn conclude(self, end: End, facts: MeasurementFacts) -> Result<Analysed, Failure> {
         let context = self.context;
-        let found = self.analysis.finish(end.lost).map_err(no_result)?;
-        let mut server = found.server;
-        self.ideal_server.describe(&mut server);
-        server.measured.server_cpu_busy_share = facts.server_cpus.map(|usage| usage.busy_share);
-        let (mut calibration, mut virtual_workers) = (None, None);
-        if let Some(before) = facts.before_load {
-            before.describe(&mut server);
-            server.overhead = before.overhead;
-            calibration = Some(Calibration {
-                scaling: scaling::of(&server, &before.calibration),
-                ..before.calibration
-            });
-            virtual_workers = before.virtual_workers;
-        }
-        let observer = facts.cost.map(|cost| cost.per_request(found.all_arrivals));
-        if let Some(ns) = observer.and_then(|observer| observer.program_ns_per_request) {
-            server.overhead.cpu_ns_per_request = Some(ns);
-        }
+        let sums = self.analysis.finish(end.lost).map_err(no_result)?;
+        let observer = facts.cost.map(|cost| cost.per_request(sums.all_arrivals()));
         let (load, client_curve) = facts.load.unzip();
-        // a generator that was held up takes longer than its schedule
-        let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
-        let on_schedule = load.is_some().then(Scheduled::same_as_measured);
-        let scheduled = found.scheduled.or(on_schedule);
-        let target = facts.target;
-        let mut report = Report {
-            schema_version: SCHEMA_VERSION,
-            command: facts.command.to_owned(),
-            target: target.unwrap_or_else(|| named(context, facts.path.as_deref())),
-            started_unix_s: context.started_unix_s,
-            partial: facts.partial || end.damage.is_some(),
-            duration_ns: duration,
-            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
-            load,
-            client_minus_server: found.client_minus_server,
-            calibration,
-            scheduled: scheduled.map(|view| view.with_worst(facts.at_worst)),
-            server,
-            observer,
-            fixes: Vec::new(),
-            factorial: None,
-            verdict: Verdict::default(),
-            assertions: Vec::new(),
-        };
-        let curve = |series, points| Curve { series, points };
-        let mut curves = vec![
-            curve(Series::Ideal, found.ideal_ccdf),
-            curve(Series::Measured, found.measured_ccdf),
-        ];
-        curves.extend(client_curve.map(|points| curve(Series::Client, points)));
+        let before = facts.before_load.as_ref();
+        let nothing_cut = ScheduleEvidence::default();
+        let partial = facts.partial || end.damage.is_some();
         let recording = TraceFacts {
-            observer: report.observer,
+            observer,
             shares_cpus: facts.shares_cpus,
             damage: end.damage.as_deref(),
             cut_off: end.cut_off,
             framed: context.framing.is_some(),
         };
-        let evidence = Evidence {
+        let circumstances = Evidence {
+            partial,
             hypervisor: context.hypervisor.as_deref(),
             conditions: &facts.conditions,
-            virtual_workers,
+            scheduled: load.is_some().then_some(&nothing_cut),
+            recording: load.is_none().then_some(recording),
+            calibration: before.map(|before| &before.calibration),
+            overhead: before.map(|before| &before.overhead),
+            virtual_workers: before.and_then(|before| before.virtual_workers),
+            load: load.as_ref().map(|summary| SentLoad {
+                summary,
+                evidence: None,
+                floor: None,
+            }),
             on_stream: context.transport != "udp",
-            recording: report.load.is_none().then_some(recording),
-            ..Evidence::of_report(&report, &found.evidence)
+            ..Evidence::default()
         };
-        let verdict = verdict::judge(&evidence);
-        let of_schedule = verdict::judge_schedule(&evidence, &verdict);
-        report.verdict = verdict;
-        if let Some(view) = &mut report.scheduled {
-            view.claims = of_schedule;
-        }
-        let ideal = &found.ideal_as_independent;
-        Ok(Analysed::without_withdrawn(
-            (report, curves),
-            ideal,
-            found.disturbances,
-        ))
+        let judgement = verdict::judge(&circumstances.with_server(sums.evidence()));
+        let of_programs = observer.and_then(|observer| observer.program_ns_per_request);
+        let mut overhead = before.map_or_else(Overhead::default, |before| before.overhead.clone());
+        overhead.cpu_ns_per_request = of_programs.or(overhead.cpu_ns_per_request);
+        let found = sums.build(
+            &judgement,
+            ServerFacts {
+                service_time_source: self.ideal_server.service_time.source,
+                workers_source: self.ideal_server.workers_source,
+                busy_periods_by_cpu: self.ideal_server.busy_periods_by_cpu,
+                server_cpu_busy_share: facts.server_cpus.map(|usage| usage.busy_share),
+                overhead,
+                virtual_workers: before.is_some_and(|before| before.virtual_workers.is_some()),
+            },
+        );
+        let evidence = circumstances.with_server(&found.evidence);
+        let verdict = judgement.verdict(&evidence, found.built());
+        let of_schedule = judgement.claims_on_schedule(&evidence);
+        let (supported, on_schedule) = (judgement.supported(), judgement.on_schedule());
+        let calibration = before.map(|before| Calibration {
+            scaling: scaling::of(&found.server, &before.calibration),
+            ..before.calibration.clone()
+        });
+        let curve = |series, points| Curve { series, points };
+        let mut curves = vec![
+            curve(Series::Ideal, found.ideal_ccdf),
+            curve(Series::Measured, found.measured_ccdf),
+        ];
+        curves.extend(client_curve.map(|points| curve(Series::Client, on_schedule.curve(points))));
+        // a generator that was held up takes longer than its schedule
+        let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
+        let same = load.is_some().then(Scheduled::same_as_measured);
+        let at_worst = facts.at_worst.map(|all| supported.distribution(all));
+        let scheduled = (found.scheduled.or(same)).map(|view| Scheduled {
+            claims: of_schedule,
+            ..view.with_worst(at_worst)
+        });
+        let target = facts.target;
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            command: facts.command.to_owned(),
+            target: target.unwrap_or_else(|| named(context, facts.path.as_deref())),
+            started_unix_s: context.started_unix_s,
+            partial,
+            duration_ns: duration,
+            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
+            load: load.map(|all| on_schedule.load(all)),
+            client_minus_server: found.client_minus_server,
+            calibration,
+            scheduled,
+            server: found.server,
+            observer,
+            fixes: Vec::new(),
+            factorial: None,
+            verdict,
+            assertions: Vec::new(),
+        };
+        Ok(Analysed {
+            report,
+            curves,
+            supported: *supported,
+        })
     }
 }
 
 impl Analysed {
-    /// A judged report with its curves, without what its verdict withdraws. Every output is made from this: none has
-    /// to know what is withdrawn. `ideal` and `disturbances`: see [`findings::renew`].
-    pub(super) fn without_withdrawn(
-        (mut report, mut curves): (Report, Vec<Curve>),
-        ideal: &Distribution,
-        disturbances: bool,
-    ) -> Self {
-        let of_client = |curve: &&mut Curve| curve.series == Series::Client;
-        let (client, server): (Vec<&mut Curve>, Vec<&mut Curve>) =
-            curves.iter_mut().partition(of_client);
-        verdict::withdraw(&mut report, points(server), points(client));
-        // only now is it known where t comes from, what the probe cost, and what is withdrawn
-        findings::renew(&mut report.server, ideal, disturbances);
-        report.server.ratio = ratio::divided(&report.server);
-        Self { report, curves }
-    }
-
     /// The exit code of the command that shows this.
     pub fn exit(&self) -> Exit {
         match self.report.verdict.valid {
@@ -332,10 +306,6 @@ impl Analysed {
             false => Exit::Invalid,
         }
     }
-}
-
-fn points(curves: Vec<&mut Curve>) -> impl Iterator<Item = &mut Vec<(Nanos, f64)>> {
-    curves.into_iter().map(|curve| &mut curve.points)
 }
 
 /// The name of the server, or else of the file.

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use taillab_analysis::verdict::{self, ClientSide, Evidence, LoadEvidence, SentLoad};
+use taillab_analysis::verdict::{
+    ClientSide, Evidence, LoadEvidence, SentLoad, Supported, judge_client,
+};
 use taillab_console::args::Output;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::print::{print_saved, style};
@@ -29,11 +31,13 @@ pub struct ClientMeasured {
 }
 
 impl ClientMeasured {
-    /// The report with its verdict; `evidence` has what is not in the result of the load or closed loop.
-    pub fn conclude(self, evidence: &LoadEvidence) -> LoadReport {
+    /// The report of what is supported, with its verdict; `evidence` has what is not in the result of the load or
+    /// closed loop.
+    pub fn conclude(self, evidence: &LoadEvidence) -> (LoadReport, Supported) {
         let (duration_ns, requests) = self.extent();
-        let verdict = self.judged(evidence);
-        LoadReport {
+        let (supported, verdict) = self.judged(evidence);
+        let closed_loop = self.generator.closed_loop;
+        let report = LoadReport {
             schema_version: SCHEMA_VERSION,
             command: "load".to_owned(),
             target: self.target,
@@ -41,19 +45,23 @@ impl ClientMeasured {
             partial: self.partial,
             duration_ns,
             arrival_rate_per_s: requests as f64 / duration_ns.as_secs_f64().max(1e-9),
-            load: self.load,
+            load: self.load.map(|all| supported.load(all)),
             client_minus_server: None,
             calibration: None,
             scheduled: None,
             server: ClientOnly {
-                generator: self.generator,
+                generator: Generator {
+                    closed_loop: closed_loop.map(|all| supported.closed_loop(all)),
+                    ..self.generator
+                },
             },
             observer: None,
             fixes: Vec::new(),
             factorial: None,
             verdict,
             assertions: Vec::new(),
-        }
+        };
+        (report, supported)
     }
 
     /// Total length and number of requests of everything that was measured.
@@ -68,7 +76,7 @@ impl ClientMeasured {
         })
     }
 
-    fn judged(&self, evidence: &LoadEvidence) -> Verdict {
+    fn judged(&self, evidence: &LoadEvidence) -> (Supported, Verdict) {
         let generator = &self.generator;
         let floor = generator.floor.as_ref();
         let closed_loop = generator.closed_loop.as_ref().map(|closed| ClientSide {
@@ -80,7 +88,7 @@ impl ClientMeasured {
         });
         let several = matches!(generator.mode, Mode::Sweep | Mode::Search);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();
-        verdict::judge(&Evidence {
+        judge_client(&Evidence {
             partial: self.partial,
             hypervisor: hypervisor.as_deref(),
             load: self.load.as_ref().map(|summary| SentLoad {

@@ -37,7 +37,7 @@ pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextSte
     };
     let report = &analysed.report;
     let is_followed = report.server.matching.stamps != MiddleStamps::Ends;
-    if report.verdict.valid && report.fixes.is_empty() && is_followed {
+    if analysed.supported.anything() && report.fixes.is_empty() && is_followed {
         let experiment = quoted(&folder.join("experiment.toml"));
         let fix = NextStep::new(
             format!("sudo taillab run -f {experiment} --fix"),

@@ -117,7 +117,7 @@ fn conclude(
 ) -> Result<Analysed, Failure> {
     let analysed = pass.conclude(end, facts)?;
     if let (Some(rows), Some(dir)) = (rows, dir) {
-        let written = rows.and_then(|rows| rows.keep(dir, &analysed.report));
+        let written = rows.and_then(|rows| rows.keep(dir, &analysed.supported));
         dir.note(written);
     }
     Ok(analysed)

@@ -9,11 +9,12 @@ use std::thread::JoinHandle;
 
 use taillab_analysis::Matched;
 use taillab_analysis::ledger::{Entry, Labels};
+use taillab_analysis::verdict::Supported;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::{RunDir, Space};
 use taillab_host::user_files::UnfinishedFile;
 use taillab_model::explanation::Cause;
-use taillab_model::summary::{ClaimName, Report};
+use taillab_model::summary::ClaimName;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::requests::RequestRow;
 use taillab_report::{ReportError, hlog, requests};
@@ -136,7 +137,7 @@ impl Rows {
 /// Both files, completely written but not yet under their final names.
 pub struct WrittenRows([Written; 2]);
 
-/// What no row may have, because it is withdrawn from the result.
+/// What no row may have, because the evidence does not support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeftOut {
     Nothing,
@@ -147,11 +148,10 @@ enum LeftOut {
 }
 
 impl LeftOut {
-    fn of(report: &Report) -> Self {
-        let is_compared = report.server.ideal.withdrawn.is_none();
-        if !is_compared || !report.verdict.holds(ClaimName::Ideal) {
+    fn of(supported: &Supported) -> Self {
+        if !supported.claim(ClaimName::Ideal) {
             Self::Ideal
-        } else if !report.verdict.holds(ClaimName::Causes) {
+        } else if !supported.claim(ClaimName::Causes) {
             Self::Causes
         } else {
             Self::Nothing
@@ -188,10 +188,10 @@ impl Copies {
 }
 
 impl WrittenRows {
-    /// Gives them their final names, the second also where the first cannot be written. What is withdrawn from the
-    /// `report` is known only after all rows are written: they are copied without it.
-    pub fn keep(self, dir: &mut RunDir, report: &Report) -> Result<(), Failure> {
-        let left_out = LeftOut::of(report);
+    /// Gives them their final names, the second also where the first cannot be written. A row is written as soon as its
+    /// account is complete, and the last request can still decide what is supported: what is not is left out of a copy.
+    pub fn keep(self, dir: &mut RunDir, supported: &Supported) -> Result<(), Failure> {
+        let left_out = LeftOut::of(supported);
         let mut kept = Ok(());
         for written in self.0 {
             kept = kept.and(written.keep(dir, left_out));

@@ -1,161 +1,108 @@
-//! What a verdict withdraws is in no output: screen, details, JSON, page, files and the commands to run next.
+//! What the evidence does not support is in no output: screen, details, JSON, page, files and the commands to run next.
 
 use std::fs::File;
 use std::path::Path;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use taillab_analysis::load::{LoadFacts, summarise};
 use taillab_console::args::AnalysisArgs;
 use taillab_console::rundir::RunDir;
-use taillab_model::explanation::{
-    Band, BandPart, Cause, CauseShare, Culprit, Explanation, NamedCurve, PredictedPoint,
-    Prediction, Share, SlowRequest, Stretch,
+use taillab_model::Nanos;
+use taillab_model::explanation::SlowRequest;
+use taillab_model::summary::{
+    ArrivalsReference, ArrivalsVerdict, ClaimName, ClientCost, LoadErrors, LoadSummary,
 };
-use taillab_model::summary::{Claim, ClaimName, OwnWork, Reason, Verdict};
-use taillab_model::{Monotonic, Nanos, Stamps};
-use taillab_report::requests::RequestRow;
 use taillab_report::terminal::Style;
 use taillab_report::{Document, html, json, perfetto, terminal};
 
 use super::analyse::{Analysed, MeasurementFacts};
 use super::next_steps;
 use super::recording::{Source, analyse};
-use super::rows::RowFiles;
 
+/// 468 answers of redis. One program made the tail, and what would help is forecast.
 const RECORDING: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../analysis/tests/golden/nginx_2_workers.tlc"
+    "/../analysis/tests/cases/redis-resync-1.tlc"
 );
 
-/// What would help, as a command.
-const COMMAND: &str = "sudo taillab tune apply rt-priority -p 4711";
+/// So many bytes of its end say what it lost.
+const CUT_OFF: usize = 64;
 
-fn culprit() -> Culprit {
-    Culprit::Thread {
-        name: "kdamond.0".to_owned(),
-        pid: Some(77),
-        tid: Some(77),
-    }
+/// What is against a result of the recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Against {
+    Nothing,
+    /// A t that is contradicted: ideal, causes and forecasts.
+    Comparison,
+    /// What was lost at the end: p90 and beyond, causes and forecasts.
+    Tail,
+    /// The client got no answer: everything.
+    Everything,
 }
 
-/// A result in which one program made the tail, with this verdict and without what that withdraws.
-fn judged(verdict: Verdict) -> Analysed {
+/// A result, and what is in its files with a row for each request: the columns, and the log.
+struct Outcome {
+    analysed: Analysed,
+    columns: Vec<String>,
+    log: String,
+}
+
+fn judged(against: Against) -> Outcome {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("capture.tlc");
+    let mut bytes = std::fs::read(RECORDING).unwrap();
+    if against == Against::Tail {
+        bytes.truncate(bytes.len() - CUT_OFF);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let args = AnalysisArgs {
+        service_time: (against == Against::Comparison).then(|| Nanos::from_millis(1)),
+        ..AnalysisArgs::default()
+    };
     let facts = MeasurementFacts {
-        command: "run",
+        command: "explain",
+        load: (against == Against::Everything).then(|| (unanswered(), Vec::new())),
         ..MeasurementFacts::default()
     };
-    let source = Source::File(File::open(RECORDING).unwrap());
-    let analysed = analyse(source, &AnalysisArgs::default(), facts, None).unwrap();
-    let Analysed { mut report, curves } = analysed;
-    let server = &mut report.server;
-    let measured = server.measured.sojourn.quantile(0.99).unwrap();
-    server.causes = vec![share(None), share(Some(culprit()))];
-    let ideal = server.ideal.sojourn.clone();
-    server.ideal.own_work = Some(OwnWork::new(ideal, 2.1));
-    server.predictions = vec![prediction(measured)];
-    server.explanation = Some(explanation());
-    report.verdict = verdict;
-    let ideal = report.server.ideal.sojourn.clone();
-    Analysed::without_withdrawn((report, curves), &ideal, true)
-}
-
-fn share(culprit: Option<Culprit>) -> CauseShare {
-    let share = Share {
-        value: 0.9,
-        lo: Some(0.8),
-        hi: Some(0.95),
-    };
-    CauseShare {
-        cause: Cause::Background,
-        culprit,
-        share,
-        excess_share_above_p99: share,
-        excess_ns: Nanos::from_millis(40),
-        requests: 120,
-        events: 9,
-        mean_event_ns: 2.1e6,
-        median_event_ns: None,
-        longest_event_ns: None,
-        requests_per_event: 13.3,
+    let mut dir = RunDir::create(place.path().join("run"), 0).unwrap();
+    let source = Source::File(File::open(path).unwrap());
+    let analysed = analyse(source, &args, facts, Some(&mut dir)).unwrap();
+    let rows = File::open(dir.path().join("requests.parquet")).unwrap();
+    let rows = SerializedFileReader::new(rows).unwrap();
+    let about = rows.metadata().file_metadata();
+    let columns = about.schema_descr().columns().iter();
+    Outcome {
+        analysed,
+        columns: columns.map(|column| column.name().to_owned()).collect(),
+        log: std::fs::read_to_string(dir.path().join("latency.hlog")).unwrap(),
     }
 }
 
-fn prediction(measured_ns: Nanos) -> Prediction {
-    Prediction {
-        change: "rt-priority".to_owned(),
-        description: "the server's threads under SCHED_FIFO".to_owned(),
-        command: Some(COMMAND.to_owned()),
-        removes: vec![Cause::Background],
-        cost: Some("starves others".to_owned()),
-        points: vec![PredictedPoint {
-            q: 0.99,
-            measured_ns,
-            predicted_ns: Nanos::new(measured_ns.get() / 4),
-            lo_ns: None,
-            hi_ns: None,
-        }],
-    }
-}
-
-fn explanation() -> Explanation {
-    let band = |from_q, to_q| Band {
-        from_q,
-        to_q,
-        requests: 20,
-        mean_sojourn_ns: 3e6,
-        mean_ideal_ns: 1e5,
-        parts: vec![BandPart {
-            cause: Cause::Background,
-            mean_excess_ns: 2.9e6,
-            share: share(None).share,
-        }],
+/// A load without an answer.
+fn unanswered() -> LoadSummary {
+    let facts = LoadFacts {
+        target_rate_per_s: 200.0,
+        target_utilization: None,
+        arrivals: ArrivalsVerdict {
+            process: "poisson".to_owned(),
+            reference: ArrivalsReference::Process,
+            cv: 1.0,
+            ks_d: 0.0,
+            ks_critical: 1.0,
+            ad_a2: 0.0,
+            ad_critical: 1.0,
+            idc: Vec::new(),
+            passed: true,
+            dead_time: None,
+        },
+        client: ClientCost {
+            cpu_ns_per_request: Nanos::ZERO,
+            busy_share: 0.0,
+        },
+        errors: LoadErrors::default(),
+        clients: None,
     };
-    let slowest = SlowRequest {
-        t1: Monotonic::from_nanos_since_boot(1_000),
-        port: 40_112,
-        sojourn_ns: Nanos::from_millis(3),
-        ideal_ns: Some(Nanos::from_micros(100)),
-        stamps_ns: [None; 5],
-        worker: None,
-        stretches: vec![Stretch {
-            from_ns: Nanos::ZERO,
-            lasted_ns: Nanos::from_millis(3),
-            cause: Cause::Background,
-            culprit: Some(culprit()),
-            inherited: false,
-        }],
-        joined_stretches: 0,
-        activities: Vec::new(),
-        omitted_activities: 0,
-    };
-    Explanation {
-        bands: vec![band(0.0, 0.9), band(0.99, 1.0)],
-        around: vec![band(0.98, 0.995)],
-        slowest: vec![slowest],
-        curves: vec![NamedCurve {
-            name: "rt-priority".to_owned(),
-            points: vec![(Nanos::new(10), 1.0), (Nanos::new(900), 0.01)],
-        }],
-        ..Explanation::default()
-    }
-}
-
-/// A verdict that withdraws these claims for this reason.
-fn verdict(reason: &str, withdrawn: &[ClaimName]) -> Verdict {
-    let all = (ClaimName::PERCENTILES.into_iter()).chain(ClaimName::COMPARISON);
-    let claim = |claim| {
-        let valid = !withdrawn.contains(&claim);
-        let because = if valid { None } else { Some(reason.to_owned()) };
-        Claim {
-            claim,
-            valid,
-            because: because.into_iter().collect(),
-        }
-    };
-    Verdict {
-        valid: true,
-        claims: all.map(claim).collect(),
-        ..Verdict::default()
-    }
+    summarise(std::iter::empty, facts).summary
 }
 
 /// Every output for people and programs, by name.
@@ -194,165 +141,122 @@ fn with<'w>(outputs: &[(&'static str, String)], words: &[&'w str]) -> Vec<(&'sta
     pairs.collect()
 }
 
-/// What only an account of the excess says.
+/// The program that made the tail.
+const CULPRIT: &str = "lto cgu.06";
+
+/// What only an account of the excess says, and a warning about it.
 const OF_CAUSES: [&str; 3] = [
     "of the excess above p99",
     "What did it",
     "Where the excess comes from",
 ];
 
-/// What only the best forecast says.
-const OF_FORECASTS: [&str; 3] = [COMMAND, "would be", "What would help most"];
-
-/// What only the ideal of each request's own work says.
-const OF_OWN_WORK: &str = "Requests differ in their work";
+/// What only a forecast says.
+const OF_FORECASTS: [&str; 3] = ["taillab tune plan", "rt-priority", "would be"];
 
 const NAMED: [&str; 4] = ["screen", "details", "JSON", "page"];
 
+/// What the files with rows have: the sojourn, the ideal, the excess, its main cause; and the ideals in the log.
+fn in_rows(outcome: &Outcome) -> [bool; 5] {
+    let has = |name: &str| outcome.columns.iter().any(|column| column == name);
+    let logged = outcome.log.contains("Tag=ideal,");
+    [
+        has("sojourn_ns"),
+        has("ideal_ns"),
+        has("excess_ns"),
+        has("main_cause"),
+        logged,
+    ]
+}
+
 #[test]
-fn causes_and_forecasts_that_are_withdrawn_are_nowhere() {
-    let words = [OF_CAUSES, OF_FORECASTS].concat();
-    let whole = judged(verdict("few_slices", &[]));
-    let own_work = with(&outputs(&whole), &[OF_OWN_WORK]);
-    let told = own_work.iter().map(|(name, _)| *name);
-    assert_eq!(told.collect::<Vec<_>>(), ["screen", "details", "page"]);
-    let there = with(&outputs(&whole), &words);
+fn what_is_supported_is_in_every_output() {
+    let whole = judged(Against::Nothing);
+    let supported = &whole.analysed.supported;
+    assert!(
+        ClaimName::COMPARISON
+            .iter()
+            .all(|claim| supported.claim(*claim))
+    );
+    let there = with(
+        &outputs(&whole.analysed),
+        &[OF_CAUSES, OF_FORECASTS].concat(),
+    );
     for name in NAMED {
         assert!(there.iter().any(|(of, _)| *of == name), "{name}: {there:?}");
     }
-    assert!(!whole.report.server.ratio.is_empty());
-    let withdrawn = [ClaimName::Causes, ClaimName::Forecasts];
-    let left = judged(verdict("few_slices", &withdrawn));
-    let there = with(&outputs(&left), &words);
+    let server = &whole.analysed.report.server;
+    assert!(!server.ratio.is_empty() && server.model_fit.is_some());
+    assert_eq!(in_rows(&whole), [true; 5]);
+}
+
+#[test]
+fn causes_and_forecasts_without_support_are_nowhere() {
+    let left = judged(Against::Comparison);
+    assert!(left.analysed.supported.percentile(0.99));
+    let outputs = outputs(&left.analysed);
+    let there = with(&outputs, &[OF_CAUSES, OF_FORECASTS].concat());
     assert!(there.is_empty(), "{there:?}");
-    let server = &left.report.server;
+    let server = &left.analysed.report.server;
     assert!(server.causes.is_empty() && server.predictions.is_empty());
     assert!(server.model_fit.is_none() && server.ratio.is_empty());
+    assert!(server.ideal.sojourn.count == 0 && server.excess.count == 0);
     let explanation = server.explanation.as_ref().unwrap();
     assert!(explanation.bands.is_empty() && explanation.around.is_empty());
     assert!(explanation.curves.is_empty());
     // the rest stays: who held a single request up is no share of anything
     assert!(server.measured.sojourn.quantile(0.99).is_some());
-    assert!(server.ideal.sojourn.quantile(0.99).is_some());
-    assert_eq!(with(&outputs(&left), &["kdamond.0"])[0].0, "slowest");
-    let has_ideal = |of: &Analysed| !with(&outputs(of), &["(ideal 100 µs)"]).is_empty();
-    assert!(explanation.slowest[0].ideal_ns.is_some() && has_ideal(&left));
+    let named = with(&outputs, &[CULPRIT]);
+    assert!(named.contains(&("slowest", CULPRIT)), "{named:?}");
     // without an ideal, a single request has none either
-    let all = [&ClaimName::PERCENTILES[..], &ClaimName::COMPARISON].concat();
-    let left = judged(verdict("unmatched", &all));
-    let explanation = left.report.server.explanation.as_ref().unwrap();
-    assert!(explanation.slowest[0].ideal_ns.is_none() && !has_ideal(&left));
+    assert!(explanation.slowest[0].ideal_ns.is_none());
+    assert_eq!(in_rows(&left), [true, false, false, false, false]);
 }
 
 /// An invalid result showed 16 forecasts, 55 causes and a command to apply one of them.
 #[test]
-fn of_an_invalid_result_nothing_is_left_that_it_claims() {
-    let claims = [&ClaimName::PERCENTILES[..], &ClaimName::COMPARISON].concat();
-    let why = "none of 7 requests was answered";
-    let left = judged(Verdict {
-        valid: false,
-        reasons: vec![Reason::new("no_answer", why)],
-        ..verdict("no_answer", &claims)
-    });
-    let more = [OF_OWN_WORK, "kdamond.0", "--fix"];
-    let words = [&OF_CAUSES[..], &OF_FORECASTS, &more].concat();
-    let outputs = outputs(&left);
+fn of_an_invalid_result_nothing_is_made() {
+    let left = judged(Against::Everything);
+    let words = [&OF_CAUSES[..], &OF_FORECASTS, &[CULPRIT, "--fix"]].concat();
+    let outputs = outputs(&left.analysed);
     let there = with(&outputs, &words);
     assert!(there.is_empty(), "{there:?}");
-    let said = with(&outputs, &[why]).into_iter().map(|(name, _)| name);
-    assert_eq!(said.collect::<Vec<_>>(), NAMED);
-    let server = &left.report.server;
-    let stages = &server.stages;
+    let said = with(&outputs, &["requests was answered"]).into_iter();
+    assert_eq!(said.map(|(name, _)| name).collect::<Vec<_>>(), NAMED);
+    let server = &left.analysed.report.server;
     for distribution in [
         &server.measured.sojourn,
         &server.ideal.sojourn,
         server.ideal.base(),
         &server.excess,
-        &stages.t1_t2,
-        &stages.t4_t5,
+        &server.stages.t1_t2,
+        &server.stages.t4_t5,
     ] {
         let mut values = distribution.quantiles.iter().map(|at| (at.value, at.lo));
         assert!(values.all(|value| value == (None, None)));
     }
-    assert!(left.curves.iter().all(|curve| curve.points.is_empty()));
+    let mut curves = left.analysed.curves.iter();
+    assert!(curves.all(|curve| curve.points.is_empty()));
     assert!(server.stages_at.is_empty() && server.ideal.by_service_time.is_empty());
+    assert_eq!(in_rows(&left), [true, false, false, false, false]);
 }
 
-/// A tail that is withdrawn, below percentiles that hold: neither what was measured nor the ideal nor a stage.
+/// A tail that is not known, below percentiles that are: neither what was measured nor a stage of it.
 #[test]
-fn the_percentiles_of_a_withdrawn_tail_are_nowhere() {
-    let values = |of: &Analysed, q: f64| -> Vec<Nanos> {
+fn the_percentiles_of_a_tail_without_support_are_nowhere() {
+    let (whole, left) = (judged(Against::Nothing), judged(Against::Tail));
+    let words = |of: &Analysed, q: f64| -> Vec<String> {
         let server = &of.report.server;
-        let all = [
-            &server.measured.sojourn,
-            &server.ideal.sojourn,
-            &server.stages.t4_t5,
-        ];
-        all.iter().filter_map(|one| one.quantile(q)).collect()
-    };
-    let whole = judged(verdict("few_slices", &[]));
-    let words = |q: f64| -> Vec<String> {
-        let found = values(&whole, q);
-        assert_eq!(found.len(), 3, "{q}");
+        let all = [&server.measured.sojourn, &server.stages.t4_t5];
+        let found: Vec<Nanos> = all.iter().filter_map(|one| one.quantile(q)).collect();
         let exact = found.iter().map(|value| value.get().to_string());
         exact.chain(found.iter().map(Nanos::to_string)).collect()
     };
-    let (held, tail) = (words(0.5), words(0.99));
-    let tail: Vec<&str> = tail.iter().map(String::as_str).collect();
-    // of the screen and in JSON, as text and as a number
-    let there = with(&outputs(&whole), &tail);
-    for name in ["screen", "JSON", "page"] {
-        assert!(there.iter().any(|(of, _)| *of == name), "{name}: {there:?}");
-    }
-    // from p90 on: in so short a recording, a point of the curve just below p99 has the value of p99
-    let withdrawn = [&ClaimName::PERCENTILES[1..], &ClaimName::COMPARISON[1..]].concat();
-    let left = outputs(&judged(verdict("few_slices", &withdrawn)));
-    let there = with(&left, &tail);
+    assert_eq!(words(&whole.analysed, 0.99).len(), 4);
+    assert_eq!(words(&left.analysed, 0.5).len(), 4);
+    assert!(words(&left.analysed, 0.9).is_empty() && words(&left.analysed, 0.99).is_empty());
+    let outputs = outputs(&left.analysed);
+    let there = with(&outputs, &[OF_CAUSES, OF_FORECASTS].concat());
     assert!(there.is_empty(), "{there:?}");
-    let held: Vec<&str> = held.iter().map(String::as_str).collect();
-    assert!(with(&left, &held).len() >= 3);
-}
-
-/// The files with a row for each request are written before it is known what is withdrawn.
-#[test]
-fn no_row_has_what_is_withdrawn() {
-    let at = Monotonic::from_nanos_since_boot;
-    let row = RequestRow {
-        server: Some(Stamps::new(at(100), [None; 4], at(400))),
-        peer: None,
-        id: None,
-        ideal: Some(Nanos::new(200)),
-        worker: Some(7),
-        main_cause: Some(Cause::Background),
-        client: None,
-        operation: None,
-        warm_up: false,
-    };
-    let files = |withdrawn: &[ClaimName]| {
-        let left = judged(verdict("few_slices", withdrawn));
-        let place = tempfile::tempdir().unwrap();
-        let mut dir = RunDir::create(place.path().join("run"), 0).unwrap();
-        let mut files = RowFiles::begin(&dir, at(1), 0).unwrap();
-        files.push(row);
-        let written = files.finish().unwrap();
-        written.keep(&mut dir, &left.report).unwrap();
-        let rows = File::open(dir.path().join("requests.parquet")).unwrap();
-        let rows = SerializedFileReader::new(rows).unwrap();
-        let about = rows.metadata().file_metadata();
-        let columns = about.schema_descr().columns().iter();
-        let columns: Vec<String> = columns.map(|column| column.name().to_owned()).collect();
-        let has = ["sojourn_ns", "ideal_ns", "excess_ns", "main_cause"]
-            .map(|name| columns.iter().any(|column| column == name));
-        let log = std::fs::read_to_string(dir.path().join("latency.hlog")).unwrap();
-        (has, log.contains("Tag=ideal,"))
-    };
-    assert_eq!(files(&[]), ([true; 4], true));
-    assert_eq!(
-        files(&[ClaimName::Causes]),
-        ([true, true, true, false], true)
-    );
-    assert_eq!(
-        files(&ClaimName::COMPARISON),
-        ([true, false, false, false], false)
-    );
+    assert_eq!(in_rows(&left), [true, true, true, false, true]);
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::rtt::summarise;
+use taillab_analysis::verdict::{Evidence, Supported, judge};
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_console::messages::Messages;
@@ -140,7 +141,10 @@ impl<'a> Measurement<'a> {
 
     /// The row of what was played.
     pub(super) fn row_of(&self, plan: &RowPlan, played: Played) -> Row {
-        let found = summarise(&played.runs);
+        // without a schedule, nothing can be against them
+        let unscheduled = judge(&Evidence::default());
+        let supported = played.supported.as_ref();
+        let found = summarise(&played.runs, supported.unwrap_or(unscheduled.supported()));
         let failure = played.failure;
         let is_by_limit = played.is_short && failure.is_none() && !self.interrupt.is_raised();
         let (explanation, unexplained_because) = match played.explained {
@@ -338,6 +342,8 @@ pub(super) struct Played {
     pub(super) failure: Option<RttError>,
     /// The load, where messages were sent by a schedule.
     pub(super) open_loop: Option<RttOpenLoop>,
+    /// What that load supports.
+    pub(super) supported: Option<Supported>,
     /// Where the tail comes from, or why that is not known, where it was asked for.
     pub(super) explained: Option<Result<RttExplanation, Failure>>,
     pub(super) functional_only: Option<&'static str>,

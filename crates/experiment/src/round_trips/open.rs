@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
-use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_rtt};
+use taillab_analysis::verdict::{Evidence, SentLoad, Supported, judge, judge_client};
 use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
@@ -217,28 +217,32 @@ impl Measurement<'_> {
             OpenRate::PerS(_) => None,
             OpenRate::OfCapacity(share) => Some(share),
         };
+        let counts = RttCounts {
+            sent: all,
+            answered: all - lost,
+            lost,
+            duplicated: sent.errors.unexpected_responses,
+            foreign: sent.errors.malformed_responses,
+            ..RttCounts::default()
+        };
+        let lengths = sent.lengths.iter();
+        let lengths = lengths.map(|length| (*length, Some(cpu))).collect();
+        let (is_short, failure) = (sent.partial, sent.failure.take());
+        let xdp_attachment = sent.xdp_attachment.take();
+        let judged = (all > 1).then(|| sent.judged(share)).flatten();
+        let (open_loop, supported) = judged.unzip();
         let played = Played {
             runs,
-            lengths: (sent.lengths.iter())
-                .map(|length| (*length, Some(cpu)))
-                .collect(),
-            counts: RttCounts {
-                sent: all,
-                answered: all - lost,
-                lost,
-                duplicated: sent.errors.unexpected_responses,
-                foreign: sent.errors.malformed_responses,
-                ..RttCounts::default()
-            },
-            is_short: sent.partial,
-            failure: sent.failure.take(),
-            xdp_attachment: sent.xdp_attachment,
-            open_loop: (all > 1).then(|| sent.judged(share)).flatten(),
+            lengths,
+            counts,
+            is_short,
+            failure,
+            xdp_attachment,
+            open_loop,
+            supported,
             ..Played::default()
         };
-        let mut row = self.row_of(plan, played);
-        withdraw_from_rtt(&mut row.row, &mut row.curves);
-        row
+        self.row_of(plan, played)
     }
 
     /// A message as a round trip, from when it was due.
@@ -296,8 +300,8 @@ impl Sent {
         all
     }
 
-    /// `None` if the sends cannot be judged as a load.
-    fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
+    /// What the sends were as a load, and what that supports; `None` if they cannot be judged as one.
+    fn judged(self, target_utilization: Option<f64>) -> Option<(RttOpenLoop, Supported)> {
         let all = self.joined();
         let sends = all.iter().map(LoadedRequest::turn);
         let arrivals = arrivals_verdict(sends, self.rate_per_s, SHORTEST_WINDOW).ok()?;
@@ -311,7 +315,7 @@ impl Sent {
         };
         let analysis = summarise(|| all.iter().copied(), facts);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();
-        let verdict = judge(&Evidence {
+        let (supported, verdict) = judge_client(&Evidence {
             partial: self.partial,
             hypervisor: hypervisor.as_deref(),
             load: Some(SentLoad {
@@ -321,10 +325,11 @@ impl Sent {
             }),
             ..Evidence::default()
         });
-        Some(RttOpenLoop {
+        let open_loop = RttOpenLoop {
             capacity: self.capacity,
-            load: analysis.summary,
+            load: supported.load(analysis.summary),
             verdict,
-        })
+        };
+        Some((open_loop, supported))
     }
 }

@@ -216,7 +216,7 @@ impl Block {
             }
         });
         block.costs_ns = costs_ns;
-        let server = analysis.finish(0)?.server;
+        let server = analysis.finish(0)?.unjudged().server;
         block.tell(setup, &server, &truth.injected, last_t6);
         block.measured = server.measured.sojourn.quantiles;
         block.predictions = server.predictions;

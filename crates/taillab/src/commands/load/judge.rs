@@ -1,7 +1,7 @@
 //! From what was measured to the result: its verdict, and what is left of its figures.
 
 use taillab_analysis::load::{LoadAnalysis, LoadCurves};
-use taillab_analysis::verdict::{LoadEvidence, withdraw_from_closed_loop, withdraw_from_load};
+use taillab_analysis::verdict::LoadEvidence;
 use taillab_experiment::pipeline::ClientMeasured;
 use taillab_load::FleetRun;
 use taillab_model::Nanos;
@@ -72,18 +72,14 @@ pub fn judge(
         }
         Figures::Steps { steps, found } => {
             (client.generator.steps, client.generator.found) = (steps, found);
-            Judged::of(client.conclude(&LoadEvidence::default()), ending)
+            Judged::of(client.conclude(&LoadEvidence::default()).0, ending)
         }
         Figures::ClosedLoop {
             closed_loop,
             evidence,
         } => {
             client.generator.closed_loop = Some(*closed_loop);
-            let mut report = client.conclude(&evidence);
-            if let Some(closed) = &mut report.server.generator.closed_loop {
-                withdraw_from_closed_loop(&report.verdict, closed);
-            }
-            Judged::of(report, ending)
+            Judged::of(client.conclude(&evidence).0, ending)
         }
     }
 }
@@ -97,16 +93,17 @@ fn of_load(
     let LoadAnalysis {
         summary,
         wire,
-        mut curves,
+        curves,
         evidence,
     } = measurement.analysis;
     client.load = Some(summary);
     client.generator.wire = wire;
-    let mut report = client.conclude(&evidence);
-    if let Some(load) = &mut report.load {
-        let curves = [&mut curves.response_time, &mut curves.service_time];
-        withdraw_from_load(&report.verdict, load, curves);
-    }
+    let (report, supported) = client.conclude(&evidence);
+    let curves = LoadCurves {
+        response_time: supported.curve(curves.response_time),
+        service_time: supported.curve(curves.service_time),
+        ..curves
+    };
     let unsupported = evidence.unsupported.iter();
     Judged {
         curves: drawn(curves, floor),

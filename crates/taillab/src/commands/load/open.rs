@@ -1,9 +1,7 @@
 //! Schedules: one load, or several one after the other.
 
 use taillab_analysis::load::objective_at;
-use taillab_analysis::verdict::{
-    Evidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
-};
+use taillab_analysis::verdict::{Evidence, SentLoad, client_failed, is_overload, judge_client};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_load::StopReason;
 use taillab_model::load_result::{LoadStep, Mode, SearchResult};
@@ -163,7 +161,7 @@ impl Steps {
         objective: Option<Objective>,
     ) -> &LoadStep {
         let summary = &measured.analysis.summary;
-        let verdict = judge(&Evidence {
+        let (supported, verdict) = judge_client(&Evidence {
             partial: measured.is_partial(),
             on_stream: measured.on_stream,
             load: Some(SentLoad {
@@ -181,14 +179,11 @@ impl Steps {
         self.partial |= measured.is_partial();
         self.steps.push(LoadStep {
             partial: measured.is_partial(),
-            load: summary.clone(),
+            load: supported.load(summary.clone()),
             overloaded: is_overload(&verdict),
             objective: objective.map(|o| objective_at(o, measured.requests(), &verdict)),
             verdict,
         });
-        if let Some(LoadStep { load, verdict, .. }) = self.steps.last_mut() {
-            withdraw_from_load(verdict, load, []);
-        }
         let rate = |planned: &Planned| planned.schedule.rate_per_s;
         if self
             .lowest
