@@ -20,6 +20,7 @@ use super::analyse::{Analysed, MeasurementFacts};
 use super::next_steps;
 use super::recording::{Source, analyse};
 use super::rows::RowFiles;
+use super::spool::Spool;
 
 const RECORDING: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -43,8 +44,14 @@ fn judged(verdict: Verdict) -> Analysed {
         command: "run",
         ..MeasurementFacts::default()
     };
-    let source = Source::File(File::open(RECORDING).unwrap());
-    let analysed = analyse(source, &AnalysisArgs::default(), facts, None).unwrap();
+    let mut spool = Spool::in_file(File::open(RECORDING).unwrap());
+    let analysed = analyse(
+        Source::of(&mut spool),
+        &AnalysisArgs::default(),
+        facts,
+        None,
+    )
+    .unwrap();
     let Analysed { mut report, curves } = analysed;
     let server = &mut report.server;
     let measured = server.measured.sojourn.quantile(0.99).unwrap();
