@@ -58,7 +58,7 @@ pub use hazard::capture_environment;
 pub use interrupt::{Interrupt, InterruptPipe};
 pub use invoker::Invoker;
 pub use journal::{Journal, JournalError, JournalFolder, Recovered};
-pub use memory_cap::MemoryCap;
+pub use memory_cap::{MemoryCap, available as available_memory};
 pub use netns::NetNamespace;
 pub use private_folder::PrivateFolder;
 pub use process::{HeldProcess, ProcessIdentity};

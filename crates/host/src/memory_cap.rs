@@ -117,7 +117,7 @@ fn say_and_end() -> ! {
 }
 
 /// Bytes that programs can have without swapping (`MemAvailable` of proc_meminfo(5)).
-fn available(roots: &Roots) -> Option<u64> {
+pub fn available(roots: &Roots) -> Option<u64> {
     let text = read_optional(&roots.proc.join("meminfo"))?;
     let mut lines = text.lines();
     let found = lines.find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -7,11 +7,10 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
-use std::sync::Arc;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use taillab_model::{
-    Chunk, CpuStream, EventSink, LostEvents, Nanos, PackedEvent, Recording, RecordingReader,
+    CpuStream, EventSink, LostEvents, Nanos, PackedEvent, Recording, RecordingReader,
     RecordingWriter,
 };
 
@@ -20,20 +19,18 @@ const EVENTS: u64 = 2_000_000;
 /// The recording in this file, repeated until it is long enough.
 fn repeated(path: &str) -> Recording {
     let short = Recording::read(File::open(path).unwrap()).unwrap();
-    let first = |stream: &CpuStream| stream.slices().next().map(|s| s[0].since_base());
-    let last = |stream: &CpuStream| stream.slices().last().map(|s| s[s.len() - 1].since_base());
+    let first = |stream: &CpuStream| Some(stream.events().first()?.since_base());
+    let last = |stream: &CpuStream| Some(stream.events().last()?.since_base());
     let from = short.streams.iter().filter_map(first).min().unwrap();
     let length = short.streams.iter().filter_map(last).max().unwrap() + Nanos::new(1_000) - from;
     let times = EVENTS.div_ceil(short.len());
     let streams = short.streams.iter().map(|stream| {
-        let events: Vec<PackedEvent> = stream.slices().flatten().copied().collect();
-        let chunks = (0..times).map(|i| {
-            let later = |event: &PackedEvent| {
+        let events = (0..times).flat_map(|i| {
+            stream.events().iter().map(move |event| {
                 PackedEvent::new(event.since_base() - from + length * i, event.kind())
-            };
-            Arc::new(events.iter().map(later).collect::<Vec<_>>()) as Chunk
+            })
         });
-        CpuStream::new(stream.cpu(), chunks.collect())
+        CpuStream::new(stream.cpu(), events.collect())
     });
     Recording {
         streams: streams.collect(),
@@ -63,7 +60,7 @@ fn recordings(c: &mut Criterion) {
             let base = recording.base;
             let mut writer = RecordingWriter::new(io::sink(), base, &recording.context).unwrap();
             for stream in &recording.streams {
-                for part in stream.slices().flat_map(|slice| slice.chunks(512)) {
+                for part in stream.events().chunks(512) {
                     writer.take(stream.cpu(), part).unwrap();
                 }
             }
@@ -86,13 +83,6 @@ fn recordings(c: &mut Criterion) {
             let events = recording.events();
             events.fold(0, |sum, event| sum ^ black_box(event).at.nanos_since_boot())
         });
-    });
-    group.bench_function("memory, given back", |b| {
-        b.iter_batched(
-            || Recording::read(file.as_slice()).unwrap().into_events(),
-            |events| events.fold(0, |sum, event| sum ^ black_box(event).at.nanos_since_boot()),
-            BatchSize::PerIteration,
-        );
     });
     group.finish();
 }

@@ -63,7 +63,7 @@ pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use middle_stamps::{MiddleStamps, ParseMiddleStampsError};
 pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
-    Chunk, CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,
+    CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,
     LostEvents, PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
     RecordingReader, RecordingWriter, ThreadName, UpstreamServer,
 };

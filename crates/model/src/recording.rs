@@ -1,22 +1,23 @@
 //! Kernel events as recorded: 16 bytes each, one stream for each CPU, merged by time.
 //!
-//! The same 16 bytes are the probe's wire format and what a run keeps in memory, so that
-//! nothing is converted between the kernel and the matcher. A file holds them in compressed blocks, each
-//! of one CPU, so that damage costs only the events of the damaged block:
-//! [`RecordingWriter`] writes it while events come, [`RecordingReader`] gives them back in
-//! order of time, both in bounded memory; [`Recording`] is all of it in memory. What a recording
-//! holds besides its events (names of threads and interrupts, t, workers, hooks, the servers that the server asks) is its [`RecordingContext`].
+//! The same 16 bytes are the probe's wire format. A recording holds them in compressed blocks, each of one CPU, so that
+//! damage costs only the events of the damaged block: [`RecordingWriter`] writes it while events come,
+//! [`RecordingReader`] gives them back in order of time, both in bounded memory. [`Recording`] is a short one, unpacked
+//! in memory. What a recording holds besides its events (names of threads and interrupts, t, workers, hooks, the servers
+//! that the server asks) is its [`RecordingContext`].
 //!
 //! This module needs neither the kernel nor the probe.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, Monotonic};
+use crate::{Event, Monotonic, Nanos};
 use merge::{Merge, Stream};
+use sink::push_in_order;
 
 mod blocks;
 mod columns;
@@ -44,19 +45,18 @@ pub use writer::RecordingWriter;
 /// The version of the file format that is written; earlier ones are read as well, others are refused.
 const VERSION: u32 = 2;
 
-/// A run of events in memory that the recorder allocated; freed with its last reference.
-pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;
-
 /// What one CPU recorded, in order of time.
+#[derive(Clone)]
 pub struct CpuStream {
     cpu: u16,
-    chunks: Vec<Chunk>,
+    events: Arc<Vec<PackedEvent>>,
 }
 
 impl CpuStream {
-    /// A stream of chunks that together are in order of time.
-    pub fn new(cpu: u16, chunks: Vec<Chunk>) -> Self {
-        Self { cpu, chunks }
+    /// A stream of these events, which are in order of time.
+    pub fn new(cpu: u16, events: Vec<PackedEvent>) -> Self {
+        let events = Arc::new(events);
+        Self { cpu, events }
     }
 
     /// The CPU.
@@ -64,19 +64,15 @@ impl CpuStream {
         self.cpu
     }
 
-    fn len(&self) -> u64 {
-        self.slices().map(|events| events.len() as u64).sum()
-    }
-
-    /// The events in order, in slices.
-    pub fn slices(&self) -> impl Iterator<Item = &[PackedEvent]> {
-        self.chunks.iter().map(|chunk| (**chunk).as_ref())
+    /// Its events, in order of time.
+    pub fn events(&self) -> &[PackedEvent] {
+        &self.events
     }
 }
 
 impl fmt::Debug for CpuStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CPU {}: {} events", self.cpu, self.len())
+        write!(f, "CPU {}: {} events", self.cpu, self.events.len())
     }
 }
 
@@ -114,12 +110,12 @@ impl LostEvents {
     }
 }
 
-/// All events of a run, as recorded.
+/// All events of a short measurement, unpacked in memory.
 #[derive(Debug)]
 pub struct Recording {
     /// What the events' times count from.
     pub base: Monotonic,
-    /// One stream for each CPU that recorded anything.
+    /// One stream for each CPU that recorded anything, in order of their numbers.
     pub streams: Vec<CpuStream>,
     /// What is missing.
     pub lost: LostEvents,
@@ -142,7 +138,8 @@ impl Default for Recording {
 impl Recording {
     /// How many events there are.
     pub fn len(&self) -> u64 {
-        self.streams.iter().map(CpuStream::len).sum()
+        let lens = (self.streams.iter()).map(|stream| stream.events.len() as u64);
+        lens.sum()
     }
 
     /// Whether there are none.
@@ -160,17 +157,20 @@ impl Recording {
             let packed = PackedEvent::new(event.at.saturating_since(self.base), event.kind);
             by_cpu.entry(event.cpu).or_default().push(packed);
         }
-        for (cpu, mut events) in by_cpu {
+        for (cpu, new) in by_cpu {
+            let events = self.events_of(cpu);
+            events.extend(new);
+            // stable, and quick where most of it is in order
             events.sort_by_key(|event| event.since_base());
-            match self.streams.iter_mut().find(|stream| stream.cpu == cpu) {
-                Some(stream) => stream.insert(events),
-                None => {
-                    let index = self.streams.partition_point(|stream| stream.cpu < cpu);
-                    let stream = CpuStream::new(cpu, vec![Arc::new(events)]);
-                    self.streams.insert(index, stream);
-                }
-            }
         }
+    }
+
+    fn events_of(&mut self, cpu: u16) -> &mut Vec<PackedEvent> {
+        let index = self.streams.partition_point(|stream| stream.cpu < cpu);
+        if (self.streams.get(index)).is_none_or(|stream| stream.cpu != cpu) {
+            self.streams.insert(index, CpuStream::new(cpu, Vec::new()));
+        }
+        Arc::make_mut(&mut self.streams[index].events)
     }
 
     /// The events of all CPUs in order of time.
@@ -178,56 +178,27 @@ impl Recording {
     /// Events at the same time come in the order of [`Recording::streams`], those of one CPU in
     /// the order of its stream.
     pub fn events(&self) -> Events {
-        Events::new(
-            self.base,
-            self.streams
-                .iter()
-                .map(|stream| (stream.cpu, stream.chunks.clone())),
-        )
+        Events::new(self.base, self.streams.iter().cloned())
     }
 
-    /// As [`Recording::events`], freeing the memory of each chunk as soon as its last event is
-    /// out.
+    /// As [`Recording::events`], for a recording that is not needed any more.
     pub fn into_events(self) -> Events {
-        Events::new(
-            self.base,
-            self.streams
-                .into_iter()
-                .map(|stream| (stream.cpu, stream.chunks)),
-        )
+        Events::new(self.base, self.streams.into_iter())
     }
 }
 
-impl CpuStream {
-    /// Adds events in order of time, and rebuilds the chunks that they fall into.
-    fn insert(&mut self, events: Vec<PackedEvent>) {
-        let mut events = events.into_iter().peekable();
-        for chunk in &mut self.chunks {
-            let old = (**chunk).as_ref();
-            let Some(last) = old.last().map(|event| event.since_base()) else {
-                continue;
-            };
-            if events.peek().is_none_or(|event| event.since_base() >= last) {
-                continue;
-            }
-            let mut new = Vec::with_capacity(old.len() + 1);
-            for &event in old {
-                let before = |new: &PackedEvent| new.since_base() < event.since_base();
-                while let Some(earlier) = events.next_if(before) {
-                    new.push(earlier);
-                }
-                new.push(event);
-            }
-            *chunk = Arc::new(new);
-        }
-        let rest: Vec<PackedEvent> = events.collect();
-        if !rest.is_empty() {
-            self.chunks.push(Arc::new(rest));
-        }
+impl EventSink for Recording {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        push_in_order(self.events_of(cpu), events);
+        Ok(())
+    }
+
+    fn settle(&mut self, _before: Nanos) -> io::Result<()> {
+        Ok(())
     }
 }
 
-/// The events of a [`Recording`] in order of time: see [`Recording::into_events`].
+/// The events of a [`Recording`] in order of time.
 pub struct Events {
     base: Monotonic,
     /// The CPU of each merged stream.
@@ -237,17 +208,18 @@ pub struct Events {
 }
 
 impl Events {
-    fn new(base: Monotonic, streams: impl Iterator<Item = (u16, Vec<Chunk>)>) -> Self {
-        let (cpus, chunks): (Vec<u16>, Vec<Vec<Chunk>>) = streams.unzip();
-        let lens = chunks
-            .iter()
-            .flatten()
-            .map(|chunk| (**chunk).as_ref().len() as u64);
+    fn new(base: Monotonic, streams: impl Iterator<Item = CpuStream>) -> Self {
+        let cursor = |stream: CpuStream| {
+            let events = stream.events;
+            (stream.cpu, Cursor { events, next: 0 })
+        };
+        let (cpus, cursors): (Vec<u16>, Vec<Cursor>) = streams.map(cursor).unzip();
+        let lens = cursors.iter().map(|cursor| cursor.events.len() as u64);
         Self {
             base,
             cpus,
             remaining: lens.sum(),
-            merge: Merge::new(chunks.into_iter().map(Cursor::new).collect()),
+            merge: Merge::new(cursors),
         }
     }
 
@@ -277,36 +249,16 @@ impl Iterator for Events {
     }
 }
 
-/// A stream that is being read; holds only the chunks that are not read yet.
+/// A stream that is being read.
 struct Cursor {
-    chunk: Option<Chunk>,
-    rest: std::vec::IntoIter<Chunk>,
+    events: Arc<Vec<PackedEvent>>,
     next: usize,
 }
 
-impl Cursor {
-    fn new(chunks: Vec<Chunk>) -> Self {
-        let mut rest = chunks.into_iter();
-        Self {
-            chunk: rest.next(),
-            rest,
-            next: 0,
-        }
-    }
-}
-
 impl Stream for Cursor {
-    /// The next event; drops the chunks that are read to their end.
     #[inline]
     fn peek(&mut self) -> Option<PackedEvent> {
-        loop {
-            let chunk = self.chunk.as_ref()?;
-            if let Some(&event) = (**chunk).as_ref().get(self.next) {
-                return Some(event);
-            }
-            self.chunk = self.rest.next();
-            self.next = 0;
-        }
+        self.events.get(self.next).copied()
     }
 
     #[inline]

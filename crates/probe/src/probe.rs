@@ -1,12 +1,11 @@
 //! The probe: loaded once, attached and detached as often as wanted.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore};
 use taillab_model::summary::Hook;
-use taillab_model::{LostEvents, MiddleStamps, Recording, RecordingContext, ThreadName};
+use taillab_model::{LostEvents, MiddleStamps, Recording, ThreadName};
 
 use crate::hooks;
 use crate::object::{self, Loaded};
@@ -110,8 +109,8 @@ impl Probe {
         self.threads.names()
     }
 
-    /// Allocates and touches memory for this many more events, so that draining them
-    /// neither allocates nor causes page faults.
+    /// Allocates and touches memory for this many more events, so that [`Probe::drain`] neither allocates nor causes
+    /// page faults; at most half of the memory that is available. What comes beyond needs [`Probe::relieve`].
     ///
     /// # Errors
     /// [`ProbeError::OutOfMemory`].
@@ -211,8 +210,8 @@ impl Probe {
         !self.links.is_empty()
     }
 
-    /// Moves up to `max_events` events from the rings to the recording, and returns how
-    /// many it moved.
+    /// Moves up to `max_events` events from the rings to memory, where they wait for [`Probe::finish_into`], and
+    /// returns how many it moved.
     ///
     /// It leaves a ring with less than one batch alone, so that each cache line with events
     /// moves to this CPU only once. It enters the kernel only when more events
@@ -241,12 +240,11 @@ impl Probe {
     /// Moves up to `max` events of one CPU, or fewer if its chunk becomes full.
     #[inline]
     fn move_from(&mut self, cpu: usize, max: usize) -> usize {
-        let Some(mut appender) = self.store.appender(cpu) else {
+        let Some(chunk) = self.store.appender(cpu) else {
             return 0;
         };
-        let max = max.min(appender.room());
-        self.rings
-            .take(cpu, max as u64, |event| appender.push(event)) as usize
+        let max = max.min(chunk.room());
+        self.rings.take(cpu, max as u64, |event| chunk.push(event)) as usize
     }
 
     /// Discards the recorded events and the counts of lost ones, and keeps the memory.
@@ -274,7 +272,7 @@ impl Probe {
         })
     }
 
-    /// Stops recording and returns the recording.
+    /// Stops recording and returns the recording, unpacked in memory: for a short one.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
@@ -287,36 +285,22 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
     pub fn take_recording(&mut self) -> Result<Recording, ProbeError> {
-        self.detach();
-        self.drain_all();
-        let lost = self.lost()?;
-        self.lost_before = self.lost_since_load()?;
-        let store = std::mem::replace(&mut self.store, Store::new(self.rings.cpus()));
-        self.rings.renumber();
-        Ok(Recording {
-            lost,
-            streams: store.into_streams(),
+        let mut recording = Recording {
             base: self.base(),
-            context: RecordingContext::default(),
-        })
+            ..Recording::default()
+        };
+        // memory takes everything
+        let _ = self.finish_into(&mut recording);
+        recording.lost = self.take_lost()?;
+        Ok(recording)
     }
 
-    /// Moves everything from the rings to the recording.
+    /// Moves everything from the rings to memory, and waits for programs that are writing an event right now.
     fn drain_all(&mut self) {
-        let Ok(()) =
-            self.empty_rings(|probe, cpu| Ok::<_, Infallible>(probe.move_from(cpu, usize::MAX)));
-    }
-
-    /// Empties the rings and waits for programs that are writing an event right now. `take`
-    /// moves events of a CPU and returns how many.
-    fn empty_rings<E>(
-        &mut self,
-        mut take: impl FnMut(&mut Self, usize) -> Result<usize, E>,
-    ) -> Result<(), E> {
         let deadline = Instant::now() + Duration::from_millis(100);
         for cpu in 0..self.rings.cpus() {
             while !self.rings.is_empty(cpu) {
-                if take(self, cpu)? == 0 {
+                if self.move_from(cpu, usize::MAX) == 0 {
                     if Instant::now() > deadline {
                         break;
                     }
@@ -324,7 +308,6 @@ impl Probe {
                 }
             }
         }
-        Ok(())
     }
 
     fn lost_since_load(&self) -> Result<LostEvents, ProbeError> {

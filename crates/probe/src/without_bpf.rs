@@ -56,9 +56,11 @@ impl Probe {
         is_attached(&) -> bool;
         drain(&mut, _max_events: usize) -> usize;
         base(&) -> Monotonic;
-        drain_into(&mut, _sink: &mut impl EventSink) -> io::Result<u64>;
-        finish_into(&mut, _sink: &mut impl EventSink) -> io::Result<()>;
+        drain_into(&mut, _sink: &mut (impl EventSink + ?Sized)) -> io::Result<u64>;
+        relieve(&mut, _sink: &mut (impl EventSink + ?Sized)) -> io::Result<()>;
+        finish_into(&mut, _sink: &mut (impl EventSink + ?Sized)) -> io::Result<()>;
         lost(&) -> Result<LostEvents, ProbeError>;
+        take_lost(&mut) -> Result<LostEvents, ProbeError>;
         discard(&mut) -> Result<(), ProbeError>;
         costs(&) -> Result<Vec<ProgramCost>, ProbeError>;
         take_recording(&mut) -> Result<Recording, ProbeError>;

@@ -23,4 +23,4 @@ mod occupants;
 pub use crate::spans::{Span, Spans};
 pub use cutter::Cutter;
 pub use find::{Thread, cuts_of, merged};
-pub use occupants::Occupants;
+pub use occupants::{Occupancy, Occupants};

@@ -1,7 +1,11 @@
 //! Which threads ran on a CPU of the generator, from the kernel's record.
 
+use std::io;
+
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
-use taillab_model::{EventKind, MiddleStamps, Monotonic, Nanos, Recording, ThreadName, Tid};
+use taillab_model::{
+    EventKind, EventSink, MiddleStamps, Monotonic, Nanos, PackedEvent, ThreadName, Tid,
+};
 
 /// Which threads came onto one CPU, and when; empty if that was not recorded.
 #[derive(Clone, Debug, Default)]
@@ -11,39 +15,67 @@ pub struct Occupants<'r> {
     threads: &'r [ThreadName],
 }
 
-impl<'r> Occupants<'r> {
-    /// Those of each of these CPUs, from a recording with the names in its context. The recording is read
-    /// once, however many CPUs there are.
-    pub fn of(recording: &'r Recording, cpus: &[u32]) -> Vec<Self> {
-        let has_slices = matches!(recording.context.stamps, MiddleStamps::Sampled(_));
-        let mut came: Vec<Vec<(Monotonic, Option<Tid>)>> = vec![Vec::new(); cpus.len()];
-        let mut ends = Vec::new();
-        for stream in &recording.streams {
-            let here = cpus.iter().position(|cpu| *cpu == u32::from(stream.cpu()));
-            // the end of a slice may be recorded on any CPU: that of the thread that detaches the programs
-            if here.is_none() && !has_slices {
-                continue;
-            }
-            for event in stream.slices().flatten() {
-                let at = || recording.base + event.since_base();
-                match (event.kind(), here) {
-                    (EventKind::CameOn { tid }, Some(place)) => came[place].push((at(), Some(tid))),
-                    (EventKind::Slice { begins: false }, _) => ends.push((at(), None)),
-                    _ => {}
-                }
-            }
+/// Who comes onto each CPU of the generator, noted while it is recorded.
+pub struct Occupancy {
+    base: Monotonic,
+    cpus: Vec<u32>,
+    /// For each of them.
+    came: Vec<Vec<(Monotonic, Option<Tid>)>>,
+    /// The ends of slices.
+    ends: Vec<(Monotonic, Option<Tid>)>,
+    has_slices: bool,
+}
+
+impl Occupancy {
+    /// Of these CPUs. The events' times count from `base`.
+    pub fn new(base: Monotonic, cpus: impl IntoIterator<Item = u32>, stamps: MiddleStamps) -> Self {
+        let cpus: Vec<u32> = cpus.into_iter().collect();
+        Self {
+            base,
+            came: vec![Vec::new(); cpus.len()],
+            cpus,
+            ends: Vec::new(),
+            has_slices: matches!(stamps, MiddleStamps::Sampled(_)),
         }
-        let of_one = |mut came: Vec<(Monotonic, Option<Tid>)>| {
-            came.extend_from_slice(&ends);
-            came.sort_by_key(|(at, _)| *at);
-            Self {
-                came,
-                threads: &recording.context.threads,
-            }
-        };
-        came.into_iter().map(of_one).collect()
     }
 
+    /// The occupants of each CPU, of which these are the names.
+    pub fn occupants(self, threads: &[ThreadName]) -> Vec<Occupants<'_>> {
+        let of_one = |mut came: Vec<(Monotonic, Option<Tid>)>| {
+            came.extend_from_slice(&self.ends);
+            came.sort_by_key(|(at, _)| *at);
+            Occupants { came, threads }
+        };
+        self.came.into_iter().map(of_one).collect()
+    }
+}
+
+impl EventSink for Occupancy {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        let here = self.cpus.iter().position(|of| *of == u32::from(cpu));
+        // the end of a slice may be recorded on any CPU: that of the thread that detaches the programs
+        if here.is_none() && !self.has_slices {
+            return Ok(());
+        }
+        for event in events {
+            let at = || self.base + event.since_base();
+            match (event.kind(), here) {
+                (EventKind::CameOn { tid }, Some(place)) => {
+                    self.came[place].push((at(), Some(tid)))
+                }
+                (EventKind::Slice { begins: false }, _) => self.ends.push((at(), None)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, _before: Nanos) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Occupants<'_> {
     /// Who is to blame that the generator waited for so long in this stretch: `stress (pid 77)` where one had
     /// the CPU for half of it, `stress (pid 77) and others` where the first of several had it for an eighth.
     pub(super) fn to_blame(&self, from: Monotonic, to: Monotonic, waited: Nanos) -> Option<String> {
@@ -117,8 +149,6 @@ impl<'r> Occupants<'r> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Event, RecordingContext};
-
     use super::*;
 
     fn at(us: u64) -> Monotonic {
@@ -136,34 +166,34 @@ mod tests {
     }
 
     /// Who came onto CPU 1, and when.
-    fn recording(came: &[(u64, Tid)]) -> Recording {
-        let events = came.iter().flat_map(|&(us, tid)| {
-            let kind = EventKind::CameOn { tid };
+    fn occupancy(came: &[(u64, Tid)]) -> Occupancy {
+        noted(Occupancy::new(at(0), [1], MiddleStamps::All), came)
+    }
+
+    fn noted(mut occupancy: Occupancy, came: &[(u64, Tid)]) -> Occupancy {
+        for &(us, tid) in came {
             // another CPU has its own
-            let elsewhere = EventKind::CameOn { tid: 99 };
-            [(1, kind), (2, elsewhere)].map(|(cpu, kind)| Event {
-                at: at(us),
-                cpu,
-                kind,
-            })
-        });
-        let mut recording = Recording::default();
-        recording.insert(events);
-        recording.context = RecordingContext {
-            threads: vec![
-                thread(5, 4, THIS_GENERATOR),
-                thread(77, 70, "stress"),
-                thread(78, 78, "kworker/1:2"),
-            ],
-            ..RecordingContext::default()
-        };
-        recording
+            for (cpu, tid) in [(1, tid), (2, 99)] {
+                let event = PackedEvent::new(Nanos::from_micros(us), EventKind::CameOn { tid });
+                occupancy.take(cpu, &[event]).unwrap();
+            }
+        }
+        occupancy
+    }
+
+    fn threads() -> Vec<ThreadName> {
+        vec![
+            thread(5, 4, THIS_GENERATOR),
+            thread(77, 70, "stress"),
+            thread(78, 78, "kworker/1:2"),
+        ]
     }
 
     #[test]
     fn the_one_that_had_the_cpu_for_longest_is_named() {
-        let recording = recording(&[(0, 5), (100, 78), (200, 77), (900, 5), (950, 0), (990, 5)]);
-        let occupants = &Occupants::of(&recording, &[1])[0];
+        let came = occupancy(&[(0, 5), (100, 78), (200, 77), (900, 5), (950, 0), (990, 5)]);
+        let threads = threads();
+        let occupants = &came.occupants(&threads)[0];
         let chief = |from, to, least| occupants.chief(at(from), at(to), Nanos::from_micros(least));
         assert_eq!(chief(50, 1_000, 300).unwrap(), "stress (pid 70)");
         // a thread that came before the stretch began, and one that had the CPU for less than `least`
@@ -179,10 +209,10 @@ mod tests {
 
     #[test]
     fn the_threads_of_a_process_had_the_cpu_together() {
-        let mut recording = recording(&[(0, 79), (300, 77), (550, 80), (700, 5)]);
-        let others = [thread(79, 79, "cc"), thread(80, 70, "stress-2")];
-        recording.context.threads.extend(others);
-        let occupants = &Occupants::of(&recording, &[1])[0];
+        let came = occupancy(&[(0, 79), (300, 77), (550, 80), (700, 5)]);
+        let mut threads = threads();
+        threads.extend([thread(79, 79, "cc"), thread(80, 70, "stress-2")]);
+        let occupants = &came.occupants(&threads)[0];
         let chief = |least| occupants.chief(at(0), at(700), Nanos::from_micros(least));
         // cc had it for 300 µs at once, the process for 400 µs
         assert_eq!(chief(400).unwrap(), "stress (pid 70)");
@@ -191,8 +221,9 @@ mod tests {
 
     #[test]
     fn the_first_of_several_is_to_blame_with_the_others() {
-        let recording = recording(&[(0, 77), (300, 78), (500, 77), (600, 5), (650, 78)]);
-        let occupants = &Occupants::of(&recording, &[1])[0];
+        let came = occupancy(&[(0, 77), (300, 78), (500, 77), (600, 5), (650, 78)]);
+        let threads = threads();
+        let occupants = &came.occupants(&threads)[0];
         let blamed = |waited| occupants.to_blame(at(0), at(700), Nanos::from_micros(waited));
         assert_eq!(blamed(650).unwrap(), "stress (pid 70)");
         assert_eq!(blamed(1_000).unwrap(), "stress (pid 70) and others");
@@ -201,14 +232,13 @@ mod tests {
 
     #[test]
     fn between_slices_nobody_is_known() {
-        let mut recording = recording(&[(0, 5), (100, 77), (300, 78)]);
-        recording.context.stamps = "sampled:1/4".parse().unwrap();
-        recording.insert([Event {
-            at: at(200),
-            cpu: 0,
-            kind: EventKind::Slice { begins: false },
-        }]);
-        let occupants = &Occupants::of(&recording, &[1])[0];
+        let in_slices = Occupancy::new(at(0), [1], "sampled:1/4".parse().unwrap());
+        let mut came = noted(in_slices, &[(0, 5), (100, 77), (300, 78)]);
+        let end = EventKind::Slice { begins: false };
+        came.take(0, &[PackedEvent::new(Nanos::from_micros(200), end)])
+            .unwrap();
+        let threads = threads();
+        let occupants = &came.occupants(&threads)[0];
         let chief = |from, to| occupants.chief(at(from), at(to), Nanos::from_micros(50));
         // from the end of the slice until a thread is seen again, nobody is known to have the CPU
         assert_eq!(chief(100, 900).unwrap(), "kworker/1:2 (pid 78)");
@@ -218,8 +248,9 @@ mod tests {
 
     #[test]
     fn each_cpu_has_its_own() {
-        let recording = recording(&[(0, 77), (500, 78)]);
-        let all = Occupants::of(&recording, &[2, 7, 1]);
+        let of_three = Occupancy::new(at(0), [2, 7, 1], MiddleStamps::All);
+        let threads = threads();
+        let all = noted(of_three, &[(0, 77), (500, 78)]).occupants(&threads);
         let chiefs = all.iter().map(|of| of.chief(at(0), at(300), Nanos::ZERO));
         let chiefs: Vec<Option<String>> = chiefs.collect();
         assert!(chiefs[0].as_ref().is_some_and(|who| who.contains("99")));
@@ -230,8 +261,7 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_name_has_its_number() {
-        let recording = recording(&[(10, 1_234)]);
-        let occupants = &Occupants::of(&recording, &[1])[0];
+        let occupants = &occupancy(&[(10, 1_234)]).occupants(&[])[0];
         let who = occupants
             .chief(at(0), at(20), Nanos::from_micros(5))
             .unwrap();

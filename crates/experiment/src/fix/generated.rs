@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use taillab_analysis::cut::Spans;
+use taillab_analysis::cut::{Occupancy, Spans};
 use taillab_analysis::untouched::RecordedBlock;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::probe as probe_failure;
@@ -13,13 +13,13 @@ use taillab_host::observe::{self, Counters};
 use taillab_host::tune::Scope;
 use taillab_host::{Interrupt, Roots};
 use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
-use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
+use taillab_model::{Event, Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 
 use super::load::{Load, Seen, interrupted};
 use crate::definition::Experiment;
 use crate::pipeline;
-use crate::testbed::{DrainProbe, LoadClient, Rig, draining, measure};
+use crate::testbed::{DrainProbe, LoadClient, RecordingProbe, Rig, draining, measure};
 
 /// Load before each block, which fills the queue and is not counted.
 const WARM_UP: Nanos = Nanos::from_millis(150);
@@ -94,14 +94,15 @@ impl<'r> GeneratedLoad<'r> {
         }
     }
 
-    /// Detaches the probe; returns its recording of a block and the spans that the client's figures leave
+    /// The probe's recording of a block, completed, and the spans that the client's figures leave
     /// out.
     fn recorded(
         &mut self,
         load: &FleetRun,
+        (mut recording, occupancy): (Recording, Occupancy),
         counted: Vec<Event>,
     ) -> Result<(RecordedBlock, Spans), Failure> {
-        let mut recording = self.probe.take_recording().map_err(probe_failure)?;
+        let lost = self.probe.take_lost().map_err(probe_failure)?;
         let client = &self.rig.placement().client;
         let mut context = self.context.clone();
         let from = load.start().map(|at| at + WARM_UP);
@@ -109,13 +110,14 @@ impl<'r> GeneratedLoad<'r> {
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
         observe::name_own(&mut context, self.rig.roots());
-        recording.context = context;
-        let cuts = pipeline::cuts(load, client, &recording);
+        let occupants = occupancy.occupants(&context.threads);
+        let cuts = pipeline::cuts(load, client, &occupants);
         let workers = self.context.workers.and_then(NonZeroU32::new);
         let workers = workers.unwrap_or(NonZeroU32::MIN);
         let from = from.unwrap_or(recording.base);
         let unseen = pipeline::unseen_by_client(load, &cuts, workers, from);
-        recording.context.cuts = cuts;
+        context.cuts = cuts;
+        (recording.context, recording.lost) = (context, lost);
         recording.insert(counted);
         recording.insert(pipeline::stalls(load, client));
         Ok((RecordedBlock::of(recording).or_exit(Exit::Failed)?, unseen))
@@ -140,6 +142,14 @@ impl Load for GeneratedLoad<'_> {
         let cpus = self.rig.placement().server.clone();
         let mut counters = Counters::begin(&roots, &cpus, &self.rig.server_processes());
         let mut counted = Vec::new();
+        let base = self.probe.base();
+        let recording = Recording {
+            base,
+            ..Recording::default()
+        };
+        let generator = self.rig.placement().client.iter();
+        let occupancy = Occupancy::new(base, generator, self.experiment.probe.stamps);
+        let mut sink = (recording, occupancy);
         let (client, probe) = (&mut self.client, &mut self.probe);
         let (stop, gone) = (&self.stop, &self.gone);
         let free_cpus = self.rig.free_cpus();
@@ -159,12 +169,18 @@ impl Load for GeneratedLoad<'_> {
                     start: None,
                     stop,
                 };
-                draining(Some(probe), &free_cpus, gone, |hooks| {
-                    client.open_loop(open, hooks)
-                })
+                let sink = &mut sink;
+                draining(
+                    Some(RecordingProbe { probe, sink }),
+                    &free_cpus,
+                    gone,
+                    |hooks| client.open_loop(open, hooks),
+                )
             },
         )??;
-        let (recorded, unseen) = self.recorded(&load, counted)?;
+        // memory takes everything
+        let _ = self.probe.finish_into(&mut sink);
+        let (recorded, unseen) = self.recorded(&load, sink, counted)?;
         self.refuse(load.stopped)?;
         let seen = load.iter_measured();
         let seen = seen.filter(|entry| !unseen.contain(entry.times.sent));

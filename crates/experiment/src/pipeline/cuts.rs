@@ -5,35 +5,29 @@ use std::num::NonZeroU32;
 use taillab_analysis::cut::{self, Cutter, Occupants, Spans};
 use taillab_host::CpuSet;
 use taillab_load::FleetRun;
-use taillab_model::{Cut, Monotonic, Nanos, Recording};
+use taillab_model::{Cut, Monotonic, Nanos};
 
 /// An answer that came less than this before the generator stalled may have been read late.
 const READ_LATE: Nanos = Nanos::from_millis(1);
 
-/// Where the generator's threads sent late. The recording shows which threads occupied their CPUs.
-pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
-    let cpus: Vec<u32> = cpus.iter().collect();
-    let occupants = Occupants::of(recording, &cpus);
-    let places = cpus.iter().zip(&occupants);
-    let threads = load
-        .runs
-        .iter()
-        .zip(places)
-        .map(|(run, (&cpu, occupants))| {
-            let waits: Vec<_> = run
-                .waits
-                .iter()
-                .map(|wait| (wait.at, wait.lasted))
-                .collect();
-            // what a request then waits for its connection is not the generator's delay
-            let sends = (run.record.iter()).map(|entry| (entry.times.intended, entry.turn()));
-            let thread = cut::Thread {
-                waits: &waits,
-                cpu,
-                occupants,
-            };
-            cut::cuts_of(sends, thread)
-        });
+/// Where the generator's threads sent late. The recording shows which threads occupied each of their CPUs.
+pub fn cuts(load: &FleetRun, cpus: &CpuSet, occupants: &[Occupants<'_>]) -> Vec<Cut> {
+    let places = cpus.iter().zip(occupants);
+    let threads = load.runs.iter().zip(places).map(|(run, (cpu, occupants))| {
+        let waits: Vec<_> = run
+            .waits
+            .iter()
+            .map(|wait| (wait.at, wait.lasted))
+            .collect();
+        // what a request then waits for its connection is not the generator's delay
+        let sends = (run.record.iter()).map(|entry| (entry.times.intended, entry.turn()));
+        let thread = cut::Thread {
+            waits: &waits,
+            cpu,
+            occupants,
+        };
+        cut::cuts_of(sends, thread)
+    });
     cut::merged(threads)
 }
 

@@ -1,8 +1,8 @@
 //! From a recording to its report: analyse → save → show.
 //!
-//! Every measurement of a server ends here. `run` brings a recording with the records of its own
-//! client, `trace` a file that it has just written, `explain` a file from earlier, and
-//! `trace --live` the windows of a recording that is still being made.
+//! Every measurement of a server ends here. `run` and `trace` bring a [`Spool`] that they have just written, `run` with the
+//! records of its own client; `explain` brings a file from earlier, and `trace --live` the windows of a recording that
+//! is still being made.
 
 mod analyse;
 mod canary;
@@ -16,6 +16,7 @@ mod recording;
 mod rows;
 mod save;
 mod service_time;
+mod spool;
 #[cfg(test)]
 mod withdrawn;
 
@@ -25,5 +26,6 @@ pub use client::{Client, loaded_requests, summarise_load};
 pub use cuts::{cuts, late_sends, unseen_by_client};
 pub use live::LiveWindows;
 pub use load::{ClientMeasured, show_load};
-pub use recording::{Source, analyse};
+pub use recording::{OwnLoad, Source, analyse};
 pub use save::{Attachments, Shown, save, show};
+pub use spool::Spool;

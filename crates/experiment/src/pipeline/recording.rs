@@ -1,6 +1,5 @@
 //! Reads a recording to its end, window by window.
 
-use std::fs::File;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -12,19 +11,38 @@ use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::RunDir;
 use taillab_host::{MemoryCap, Roots};
-use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
+use taillab_model::{Event, Monotonic, RecordingContext, Tid};
 
 use super::analyse::{Analysed, BeforeLoad, End, MeasurementFacts, Pass};
 use super::client::{Client, intended_sends};
 use super::rows::{RowFiles, Rows, WrittenRows};
+use super::spool::Spool;
 
-/// Where the events of a measurement are.
-pub enum Source<'a> {
-    /// In a file, which may be damaged or cut off: what can be read is analysed.
-    File(File),
-    /// In memory, with the record of our own client and how its requests are matched. It is analysed as
-    /// one window: cutting it would gain nothing.
-    Memory(Box<Recording>, MatchOptions, Client<'a>),
+/// A run of up to so many requests is analysed at once, with exact percentiles: a minute at 66,000 requests per
+/// second. It takes about 200 bytes of memory for each.
+const OF_RUN: usize = 4_000_000;
+
+/// A recording, which may be damaged or cut off where it is a file: what can be read is analysed.
+pub struct Source<'a> {
+    /// The recording. It is empty once it has been read: what follows needs the memory.
+    pub spool: &'a mut Spool,
+    /// What is known of the load, where it is our own.
+    pub own: Option<OwnLoad<'a>>,
+}
+
+/// A load of our own.
+pub struct OwnLoad<'a> {
+    /// How its requests are matched.
+    pub options: MatchOptions,
+    /// The record of our client.
+    pub client: Client<'a>,
+}
+
+impl<'a> Source<'a> {
+    /// The recording of somebody else's load.
+    pub const fn of(spool: &'a mut Spool) -> Self {
+        Self { spool, own: None }
+    }
 }
 
 /// Reads and analyses a recording. The files with a row for each request go to `dir`, which notes if they cannot be
@@ -33,55 +51,35 @@ pub fn analyse(
     source: Source<'_>,
     args: &AnalysisArgs,
     facts: MeasurementFacts,
-    mut dir: Option<&mut RunDir>,
+    dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
     // without it the analysis works as well, and what it reads is bounded elsewhere too
     let _cap = MemoryCap::begin(&Roots::default()).ok();
-    match source {
-        Source::File(file) => analyse_file(file, args, facts, dir),
-        Source::Memory(recording, options, client) => {
-            let context = recording.context.clone();
-            let (base, lost) = (recording.base, recording.lost.total());
-            let reading = Reading::new(recording.into_events(), options, &context, usize::MAX);
-            let analysis = RecordingAnalysis {
-                args,
-                context: &context,
-                base,
-                exact: usize::MAX,
-                client: Some(&client),
-                process: facts.process,
-                before_load: facts.before_load.as_ref(),
-                dir: dir.as_deref(),
-            };
-            let (pass, end) = analysis.run(reading);
-            conclude(pass?, End { lost, ..end }, facts, dir.take())
-        }
-    }
-}
-
-fn analyse_file(
-    file: File,
-    args: &AnalysisArgs,
-    facts: MeasurementFacts,
-    dir: Option<&mut RunDir>,
-) -> Result<Analysed, Failure> {
     let named = |error: &dyn std::fmt::Display| match &facts.path {
         Some(path) => Failure::failed(format!("{}: {error}", path.display())),
         None => Failure::failed(error),
     };
-    let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
+    let Source { spool, own } = source;
+    let mut reader = spool.read().map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
-    let reading = Reading::new(reader.recorded(), options, &context, window::REQUESTS);
+    let (client, options) = match own {
+        Some(own) => (Some(own.client), own.options),
+        None => (None, MatchOptions::of(&context).or_exit(Exit::Failed)?),
+    };
+    let (requests, exact) = match client {
+        Some(_) => (OF_RUN, OF_RUN),
+        None => (window::REQUESTS, streaming::EXACT),
+    };
+    let reading = Reading::new(reader.recorded(), options, &context, requests);
     let analysis = RecordingAnalysis {
         args,
         context: &context,
         base,
-        exact: streaming::EXACT,
-        client: None,
+        exact,
+        client: client.as_ref(),
         process: facts.process,
-        before_load: None,
+        before_load: facts.before_load.as_ref(),
         dir: dir.as_deref(),
     };
     let (pass, end) = analysis.run(reading);
@@ -101,6 +99,7 @@ fn analyse_file(
         cut_off,
         ..end
     };
+    spool.clear();
     conclude(pass?, end, facts, dir)
 }
 
@@ -275,5 +274,42 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             rows.finish(unseen)
         });
         Ok((pass, rows.or(unwritten)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+
+    use taillab_report::json;
+
+    use super::*;
+
+    /// Partly in memory and partly on the disk, or in a file: a recording is a recording.
+    #[test]
+    fn it_makes_no_difference_where_a_recording_is() {
+        const RECORDING: &str = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../analysis/tests/golden/nginx_2_workers.tlc"
+        );
+        let result = |mut spool: Spool| {
+            let facts = MeasurementFacts::default();
+            let analysed = analyse(
+                Source::of(&mut spool),
+                &AnalysisArgs::default(),
+                facts,
+                None,
+            );
+            assert_eq!((spool.in_memory(), spool.file().is_none()), (0, true));
+            json::of_report(&analysed.unwrap().report).unwrap()
+        };
+        let file = || File::open(RECORDING).unwrap();
+        let half = file().metadata().unwrap().len() / 2;
+        let mut spool = Spool::within(half, std::env::temp_dir());
+        let bytes = io::copy(&mut file(), &mut spool).unwrap();
+        assert_eq!(spool.written_to_disk(), bytes - half);
+        let in_file = Spool::in_file(file());
+        assert!(result(spool) == result(in_file));
     }
 }

@@ -18,6 +18,7 @@ use taillab_report::{Document, html, json, perfetto, terminal};
 use super::analyse::{Analysed, MeasurementFacts};
 use super::next_steps;
 use super::recording::{Source, analyse};
+use super::spool::Spool;
 
 /// 468 answers of redis. One program made the tail, and what would help is forecast.
 const RECORDING: &str = concat!(
@@ -65,8 +66,8 @@ fn judged(against: Against) -> Outcome {
         ..MeasurementFacts::default()
     };
     let mut dir = RunDir::create(place.path().join("run"), 0).unwrap();
-    let source = Source::File(File::open(path).unwrap());
-    let analysed = analyse(source, &args, facts, Some(&mut dir)).unwrap();
+    let mut spool = Spool::in_file(File::open(path).unwrap());
+    let analysed = analyse(Source::of(&mut spool), &args, facts, Some(&mut dir)).unwrap();
     let rows = File::open(dir.path().join("requests.parquet")).unwrap();
     let rows = SerializedFileReader::new(rows).unwrap();
     let about = rows.metadata().file_metadata();

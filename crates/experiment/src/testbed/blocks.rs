@@ -13,7 +13,7 @@ use taillab_probe::Probe;
 
 use super::capacity::Capacity;
 use super::client::LoadClient;
-use super::drain::{DrainProbe, draining};
+use super::drain::{DrainProbe, RecordingProbe, draining};
 use super::peak::{PeakSearch, Step};
 use super::rig::Rig;
 use crate::definition::Experiment;
@@ -227,7 +227,9 @@ impl<'a> BlockRunner<'a> {
         }
         .map_err(probe_failure)?;
         let mut probe = (kind != Attached::Nothing).then_some(probe);
-        let attached = probe.as_deref_mut();
+        // nobody reads what a calibration records
+        let sink = &mut ();
+        let attached = (probe.as_deref_mut()).map(|probe| RecordingProbe { probe, sink });
         let (saturation, (server_busy_share, others_share)) =
             draining(attached, &self.free_cpus, &self.server_gone, |drain| {
                 self.watched(drain, |hooks| client.saturate(load, hooks))

@@ -20,15 +20,12 @@ use taillab_probe::Probe;
 use super::blocks::{Attached, BlockRunner, Blocks, CalibrationBlock};
 use super::capacity::Capacity;
 use super::client::LoadClient;
+use super::drain::reserve;
 use super::rig::Rig;
 use crate::definition::Experiment;
 
 /// More requests per second than any block should reach; it determines the size of the recording.
 const RATE_LIMIT_PER_S: f64 = 400_000.0;
-
-/// Events of one request: five stamps and, if the server sleeps, a wake-up, an interrupt, a softirq, an idle
-/// state and two switches. If there are more, they are kept too, at the price of a page fault.
-pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
 /// The server was the limit if its workers used this share of their CPUs or more: of a block of 400 ms, one tick
 /// of the kernel's accounts is 2.5 %, so half of the blocks may have no idle one.
@@ -74,8 +71,8 @@ pub fn calibrate(
     experiment: &Experiment,
 ) -> Result<Calibrated, Failure> {
     let settings = &experiment.calibration;
-    let events = settings.block.as_secs_f64() * RATE_LIMIT_PER_S * EVENTS_PER_REQUEST;
-    probe.reserve(events as u64).map_err(probe_failure)?;
+    let requests = settings.block.as_secs_f64() * RATE_LIMIT_PER_S;
+    reserve(probe, requests, &rig.free_cpus()).map_err(probe_failure)?;
     let kinds: &[Attached] = match probe.slices() {
         None => &[Attached::Nothing, Attached::Everything],
         Some(_) => &[Attached::Nothing, Attached::Everything, Attached::Ends],

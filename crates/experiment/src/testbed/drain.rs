@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use taillab_host::{CpuSet, cpus};
 use taillab_load::Hooks;
-use taillab_model::Nanos;
-use taillab_probe::Probe;
+use taillab_model::{EventSink, Nanos};
+use taillab_probe::{Probe, ProbeError};
+
+/// Events of one request: five stamps and, if the server sleeps, a wake-up, an interrupt, a softirq, an idle
+/// state and two switches. If there are more, they are kept too, at the price of a page fault.
+const EVENTS_PER_REQUEST: f64 = 14.0;
 
 /// Events that the generator moves out of the rings at a time: about a microsecond of work.
 const DRAIN_AT_ONCE: usize = 48;
@@ -16,13 +20,24 @@ const DRAIN_AT_ONCE: usize = 48;
 /// second.
 const PERIOD: Duration = Duration::from_millis(2);
 
+/// A probe that records a load, and where its events go.
+pub struct RecordingProbe<'a> {
+    /// The probe.
+    pub probe: &'a mut Probe,
+    /// An error of it must come again at the end.
+    pub sink: &'a mut (dyn EventSink + Send),
+}
+
 /// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
+///
+/// The events wait in memory until the load is over, since to compress a block of them takes as long as ten requests.
+/// Where there are more than that memory holds, they are compressed while the load runs, and sends are late.
 ///
 /// A generator that is held up has no idle gaps, and the rings would overflow: what the server did would be lost
 /// because of the client. So they are emptied at the latest when the generator asks whether to stop.
 pub struct DrainProbe<'a> {
-    /// The probe, where one is attached and no other thread drains it.
-    probe: Option<&'a mut Probe>,
+    /// Where a probe is attached and no other thread drains it.
+    recorder: Option<RecordingProbe<'a>>,
     /// Set when the server is known to be dead.
     server_gone: &'a AtomicBool,
     /// Whether an idle gap was long enough for all events since the last time that it was asked.
@@ -31,9 +46,9 @@ pub struct DrainProbe<'a> {
 
 impl<'a> DrainProbe<'a> {
     /// Drains this probe, if there is one, until the server is dead.
-    pub const fn new(probe: Option<&'a mut Probe>, server_gone: &'a AtomicBool) -> Self {
+    pub const fn new(recorder: Option<RecordingProbe<'a>>, server_gone: &'a AtomicBool) -> Self {
         Self {
-            probe,
+            recorder,
             server_gone,
             caught_up: true,
         }
@@ -43,39 +58,52 @@ impl<'a> DrainProbe<'a> {
 impl Hooks for DrainProbe<'_> {
     #[inline]
     fn idle(&mut self, _until_next: Nanos) {
-        if let Some(probe) = &mut self.probe {
-            self.caught_up |= probe.drain(DRAIN_AT_ONCE) < DRAIN_AT_ONCE;
+        if let Some(recorder) = &mut self.recorder {
+            self.caught_up |= recorder.probe.drain(DRAIN_AT_ONCE) < DRAIN_AT_ONCE;
         }
     }
 
     fn should_stop(&mut self) -> bool {
         let caught_up = std::mem::take(&mut self.caught_up);
-        if let Some(probe) = self.probe.as_mut().filter(|_| !caught_up) {
-            probe.drain(usize::MAX);
+        if let Some(RecordingProbe { probe, sink }) = &mut self.recorder {
+            if !caught_up {
+                probe.drain(usize::MAX);
+            }
+            // its error comes again
+            let _ = probe.relieve(&mut **sink);
         }
         self.server_gone.load(Ordering::Relaxed)
     }
 }
 
-/// Sends a load while the probe, where one is attached, is drained: by a thread on the `free` CPUs, or in the
-/// generator's idle gaps where there are none. The gaps of one generator thread are too short for the events
-/// of a server with many workers.
-pub fn draining<T>(
-    probe: Option<&mut Probe>,
+/// Sends a load while the probe, where one is attached, is drained: by a thread on the `free` CPUs, which compresses
+/// the events as well, or in the generator's idle gaps where there are none. The gaps of one generator thread are too
+/// short for the events of a server with many workers.
+pub fn draining<'a, T>(
+    recorder: Option<RecordingProbe<'a>>,
     free: &CpuSet,
-    server_gone: &AtomicBool,
+    server_gone: &'a AtomicBool,
     load: impl FnOnce(&mut DrainProbe<'_>) -> T,
 ) -> T {
-    match probe {
-        Some(probe) if !free.is_empty() => {
+    match recorder {
+        Some(RecordingProbe { probe, sink }) if !free.is_empty() => {
             let drain = || {
-                probe.drain(usize::MAX);
+                // its error comes again
+                let _ = probe.drain_into(sink);
             };
             beside(free, drain, || {
                 load(&mut DrainProbe::new(None, server_gone))
             })
         }
-        probe => load(&mut DrainProbe::new(probe, server_gone)),
+        recorder => load(&mut DrainProbe::new(recorder, server_gone)),
+    }
+}
+
+/// Makes room for the events of so many requests, where they wait for the end of the load.
+pub fn reserve(probe: &mut Probe, requests: f64, free: &CpuSet) -> Result<(), ProbeError> {
+    match free.is_empty() {
+        true => probe.reserve((requests * EVENTS_PER_REQUEST) as u64),
+        false => Ok(()),
     }
 }
 

@@ -1,9 +1,11 @@
 //! The measurement: one continuous open-loop load with the probe attached.
 
+use std::io;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
+use taillab_analysis::cut::Occupancy;
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::{host, probe as probe_failure};
 use taillab_console::progress::Phase;
@@ -11,17 +13,17 @@ use taillab_host::observe::{self, Counters};
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock};
 use taillab_load::{FleetRun, OpenFleet, Pace, Waiting, arrivals_verdict};
 use taillab_model::summary::{ArrivalsVerdict, LoadSegment};
-use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
+use taillab_model::{Monotonic, Nanos, RecordingContext, RecordingWriter};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
-use super::calibrate::{Calibrated, EVENTS_PER_REQUEST};
+use super::calibrate::Calibrated;
 use super::client::LoadClient;
-use super::drain::draining;
+use super::drain::{RecordingProbe, draining, reserve};
 use super::pacing::{Follower, Following};
 use super::rig::Rig;
 use crate::definition::Experiment;
-use crate::pipeline::{cuts, late_sends, stalls};
+use crate::pipeline::{Spool, cuts, late_sends, stalls};
 
 /// If others use more of the server's CPUs than this, CPU use says nothing about the server's capacity.
 const MAX_BUSY_BEFORE: f64 = 0.3;
@@ -38,8 +40,10 @@ pub struct Recorded {
     pub load: FleetRun,
     /// The client's address, as the server sees it.
     pub client: IpAddr,
-    /// The kernel's events with their context.
-    pub events: Recording,
+    /// The kernel's events, and those of the generator's own record.
+    pub spool: Spool,
+    /// What the recording says besides them.
+    pub context: RecordingContext,
     /// Requests per second of the measurement's schedule, on average.
     pub rate_per_s: f64,
     /// Rate, CPU use and capacity in each segment; empty unless the rate followed the capacity.
@@ -52,6 +56,8 @@ pub struct Recorded {
     drawn_per_s: f64,
     /// Use of the server's CPUs, including the warm-up.
     pub server_cpus: Option<CpuUsage>,
+    /// Bytes of the recording that were written to the disk while requests were sent: the memory did not suffice.
+    pub spilled: u64,
     /// The warm-up is a part of the measurement: nothing that was sent after it was answered.
     pub with_warm_up: bool,
 }
@@ -59,7 +65,7 @@ pub struct Recorded {
 impl Recorded {
     /// When the measurement began; boot if the recording does not say.
     pub fn measured_from(&self) -> Monotonic {
-        let from = self.events.context.measure_from_ns.unwrap_or(0);
+        let from = self.context.measure_from_ns.unwrap_or(0);
         Monotonic::from_nanos_since_boot(from)
     }
 
@@ -69,7 +75,7 @@ impl Recorded {
     pub fn arrivals(&self, service_time: Nanos) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
-        let late = late_sends(&self.events.context.cuts, in_schedule);
+        let late = late_sends(&self.context.cuts, in_schedule);
         let sends = self.load.measured_turns().map(since_begin);
         let sends = self.pace.planned_all(sends).map(|at| self.began + at);
         let sends = late.spliced(sends);
@@ -121,14 +127,15 @@ pub fn measure(
     let (pace, schedules) = planned(experiment, rate, client.threads())?;
     let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
     let phases = phases(&schedules, warm_up, pace.end());
-    attach(&mut probe, &phases)?;
+    let (server_cpus, free_cpus) = (rig.placement().server.clone(), rig.free_cpus());
+    let mut recording = begun(rig, probe.base(), &context)?;
+    attach(&mut probe, &phases, &free_cpus)?;
     let stop = rig.interrupt().shared_flag();
     let roots = rig.roots().clone();
     let gone = rig.server_gone();
     let progress = client.progress();
     progress.restart();
     let started_unix_s = clock::unix_s();
-    let (server_cpus, free_cpus) = (rig.placement().server.clone(), rig.free_cpus());
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
     let wanted = (rate.following(), experiment.workload.precision());
@@ -151,18 +158,25 @@ pub fn measure(
         },
         || {
             let before = CpuSample::take(&roots);
-            let load = draining(Some(&mut probe), &free_cpus, &gone, |hooks| {
+            let recorder = RecordingProbe {
+                probe: &mut probe,
+                sink: &mut recording,
+            };
+            let load = draining(Some(recorder), &free_cpus, &gone, |hooks| {
                 client.open_loop_at(open, Some(&pace), hooks)
             });
             (before, load, CpuSample::take(&roots))
         },
     )?;
     probe.detach();
+    // what is on the disk by now was written while requests were sent
+    let spilled = recording.0.out().written_to_disk();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
     observe::name_own(&mut context, &roots);
-    let mut events = probe.finish().map_err(probe_failure)?;
     let mut load = load?;
+    probe.finish_into(&mut recording).map_err(unwritable)?;
+    let lost = probe.lost().map_err(probe_failure)?;
     let with_warm_up = counts_warm_up(&mut load);
     let began = load
         .start()
@@ -173,14 +187,19 @@ pub fn measure(
     context.started_unix_s = started_unix_s;
     let from = if with_warm_up { began } else { began + warm_up };
     context.measure_from_ns = Some(from.nanos_since_boot());
-    events.context = context;
-    events.insert(counted);
-    add_generators_own(&mut events, &load, &rig.placement().client);
+    let (writer, occupancy) = recording;
+    let generator = &rig.placement().client;
+    context.cuts = cuts(&load, generator, &occupancy.occupants(&context.threads));
+    let mut spool = writer.finish(&context, lost).map_err(unwritable)?;
+    spool.add(counted);
+    spool.add(stalls(&load, generator));
     Ok(Recorded {
         client: rig.client_address(),
         rate_per_s: average_per_s(&load).unwrap_or(drawn_per_s),
         load,
-        events,
+        spool,
+        context,
+        spilled,
         segments: follower.segments(),
         pace,
         began,
@@ -199,18 +218,28 @@ fn counts_warm_up(load: &mut FleetRun) -> bool {
     alone
 }
 
+/// Where the events of a load go: into its recording, and who comes onto the generator's CPUs is noted.
+type LoadSink = (RecordingWriter<Spool>, Occupancy);
+
+/// Begins the recording of a load.
+fn begun(rig: &Rig, base: Monotonic, context: &RecordingContext) -> Result<LoadSink, Failure> {
+    let spool = Spool::of_load(rig.roots());
+    let writer = RecordingWriter::new(spool, base, context).map_err(unwritable)?;
+    let generator = rig.placement().client.iter();
+    Ok((writer, Occupancy::new(base, generator, context.stamps)))
+}
+
 /// Attaches the probe, with room for the events of all phases.
-fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
+fn attach(probe: &mut Probe, phases: &[Phase], free: &CpuSet) -> Result<(), Failure> {
     let requests: u64 = phases.iter().map(|phase| phase.total).sum();
-    let events = requests as f64 * EVENTS_PER_REQUEST;
-    probe.reserve(events as u64).map_err(probe_failure)?;
+    reserve(probe, requests as f64, free).map_err(probe_failure)?;
     probe.attach().map_err(probe_failure)
 }
 
-/// Adds the generator's own stalls and the cuts that follow from them.
-fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
-    events.context.cuts = cuts(load, cpus, events);
-    events.insert(stalls(load, cpus));
+fn unwritable(error: io::Error) -> Failure {
+    Failure::failed(format!(
+        "cannot keep the recording: {error}; free some space there, or send fewer requests"
+    ))
 }
 
 /// The pace of the sends, and the send times of each thread.

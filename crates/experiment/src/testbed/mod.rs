@@ -17,6 +17,6 @@ pub mod servers;
 pub use self::background::BackgroundLoad;
 pub use self::calibrate::{Calibrated, calibrate};
 pub use self::client::LoadClient;
-pub use self::drain::{DrainProbe, draining};
+pub use self::drain::{DrainProbe, RecordingProbe, draining};
 pub use self::measure::Recorded;
 pub use self::rig::Rig;

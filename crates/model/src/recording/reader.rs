@@ -1,12 +1,13 @@
 //! Reading a recording: event by event, or completely into memory.
 
-use std::io::{self, Read, Seek};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::io::{self, Read, Seek, Write};
 
 use super::blocks::{self, Blocks, Item, Wrong};
 use super::format::{BlockHeader, Footer};
 use super::merge::Merge;
 use super::queue::BlockQueue;
+use super::writer::write_in_order;
 use super::{
     CpuStream, Damage, Gap, LostEvents, PackedEvent, RecordedEvent, Recording, RecordingContext,
     RecordingError,
@@ -36,6 +37,10 @@ pub struct RecordingReader<R> {
     failure: Option<io::Error>,
     base: Monotonic,
     read: u64,
+    /// Events that the file does not have, in order of time.
+    inserted: VecDeque<RecordedEvent>,
+    /// Events before this time come before the next of them; [`u64::MAX`] if there is none.
+    inserted_after: u64,
 }
 
 impl<R: Read> RecordingReader<R> {
@@ -56,6 +61,8 @@ impl<R: Read> RecordingReader<R> {
             accounts: Accounts::default(),
             failure: None,
             read: 0,
+            inserted: VecDeque::new(),
+            inserted_after: u64::MAX,
         };
         // where the header is damaged, the first block has the base
         reader.read_block();
@@ -152,6 +159,48 @@ impl<R: Read> RecordingReader<R> {
         }
     }
 
+    /// Adds events that the file does not have, in any order, before the first event is read. Each comes at its time,
+    /// after events of the file with the same time.
+    ///
+    /// An event before the recording's base counts as at the base.
+    pub fn insert(&mut self, events: impl IntoIterator<Item = Event>) {
+        let base = self.base;
+        self.inserted.extend(events.into_iter().map(|event| {
+            let packed = PackedEvent::new(event.at.saturating_since(base), event.kind);
+            RecordedEvent::new(packed, base, event.cpu)
+        }));
+        (self.inserted.make_contiguous()).sort_by_key(|event| (event.at(), event.cpu()));
+        self.look_at_inserted();
+    }
+
+    fn look_at_inserted(&mut self) {
+        let after = |event: &RecordedEvent| event.packed().since_base().get() + 1;
+        self.inserted_after = self.inserted.front().map_or(u64::MAX, after);
+    }
+
+    /// The next inserted event, if every earlier one has been returned.
+    #[cold]
+    fn next_inserted(&mut self) -> Option<RecordedEvent> {
+        if self.inserted_after > self.settled {
+            return None;
+        }
+        let event = self.inserted.pop_front();
+        self.look_at_inserted();
+        event
+    }
+
+    /// Writes all events, those that were inserted as well, as another file; `out` need not be buffered. To state what
+    /// is known at the end, it must have been opened with [`RecordingReader::open_whole`].
+    ///
+    /// # Errors
+    /// When it cannot be written, or this file cannot be read.
+    pub fn write(mut self, out: impl Write) -> io::Result<()> {
+        let (base, context, lost) = (self.base, self.context.clone(), self.lost());
+        let events = (self.recorded()).map(|event| (event.packed(), event.cpu()));
+        write_in_order(out, base, (&context, lost), events)?;
+        self.failure.map_or(Ok(()), Err)
+    }
+
     /// The events in order of time, as they were recorded.
     pub fn recorded(&mut self) -> Recorded<'_, R> {
         Recorded(self)
@@ -160,10 +209,14 @@ impl<R: Read> RecordingReader<R> {
     #[inline]
     fn next_recorded(&mut self) -> Option<RecordedEvent> {
         loop {
-            if let Some((event, cpu)) = self.merge.next_before(self.settled) {
+            let before = self.settled.min(self.inserted_after);
+            if let Some((event, cpu)) = self.merge.next_before(before) {
                 // the index is the CPU's number
                 let event = RecordedEvent::new(event, self.base, cpu as u16);
                 self.read += u64::from(!event.is_of_reader());
+                return Some(event);
+            }
+            if let Some(event) = self.next_inserted() {
                 return Some(event);
             }
             if self.ended {
@@ -353,7 +406,7 @@ impl Recording {
         let stream = |(cpu, mut events): (u16, Vec<PackedEvent>)| {
             // an event may come out late where a damaged file makes others wait too long
             events.sort_by_key(|event| event.since_base());
-            CpuStream::new(cpu, vec![Arc::new(events)])
+            CpuStream::new(cpu, events)
         };
         let recording = Self {
             base: reader.base,

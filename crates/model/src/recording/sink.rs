@@ -39,6 +39,36 @@ impl<A: EventSink, B: EventSink> EventSink for (A, B) {
     }
 }
 
+/// Takes everything and keeps nothing.
+impl EventSink for () {
+    fn take(&mut self, _cpu: u16, _events: &[PackedEvent]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn settle(&mut self, _before: Nanos) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends events to those of their CPU, of which a few may be later than some of the new ones.
+pub(super) fn push_in_order(events: &mut Vec<PackedEvent>, new: &[PackedEvent]) {
+    let at = |event: &PackedEvent| event.since_base();
+    let follows = match (events.last(), new.first()) {
+        (Some(last), Some(first)) => at(last) <= at(first),
+        _ => true,
+    };
+    if follows && new.is_sorted_by_key(at) {
+        events.extend_from_slice(new);
+        return;
+    }
+    for &event in new {
+        let later = events.iter().rev();
+        let later = later.take_while(|other| at(other) > at(&event));
+        let index = events.len() - later.count();
+        events.insert(index, event);
+    }
+}
+
 /// Puts events of several CPUs into order of time while they come.
 ///
 /// It holds the events that are not settled, and the settled ones that have not been asked for.

@@ -9,6 +9,7 @@ use super::format::{
     BLOCK_EVENTS, BLOCK_HEADER_BYTES, BlockHeader, FileHeader, Footer, Holds, StreamEnd, checksum,
     to_json, trailer,
 };
+use super::sink::push_in_order;
 use super::{EventSink, LostEvents, PackedEvent, Recording, RecordingContext};
 use crate::{Event, Monotonic, Nanos};
 
@@ -46,24 +47,6 @@ pub(super) struct WaitingEvents {
 impl WaitingEvents {
     fn first(&self) -> Option<u64> {
         self.events.first().map(|event| event.since_base().get())
-    }
-
-    fn push_all(&mut self, events: &[PackedEvent]) {
-        let at = |event: &PackedEvent| event.since_base();
-        let follows = match (self.events.last(), events.first()) {
-            (Some(last), Some(first)) => at(last) <= at(first),
-            _ => true,
-        };
-        if follows && events.is_sorted_by_key(at) {
-            self.events.extend_from_slice(events);
-            return;
-        }
-        for &event in events {
-            let later = self.events.iter().rev();
-            let later = later.take_while(|other| at(other) > at(&event));
-            let index = self.events.len() - later.count();
-            self.events.insert(index, event);
-        }
     }
 }
 
@@ -167,6 +150,11 @@ impl<W: Write> RecordingWriter<W> {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Where they go.
+    pub fn out(&self) -> &W {
+        self.out.get_ref()
+    }
 }
 
 impl<W: Write> EventSink for RecordingWriter<W> {
@@ -177,7 +165,7 @@ impl<W: Write> EventSink for RecordingWriter<W> {
         }
         // in parts, so that the waiting events are never much more than a block
         for events in events.chunks(HELD_BACK) {
-            self.streams[index].push_all(events);
+            push_in_order(&mut self.streams[index].events, events);
             self.events += events.len() as u64;
             if self.streams[index].events.len() >= BLOCK_EVENTS + HELD_BACK {
                 self.write_block(index, BLOCK_EVENTS)?;
@@ -349,25 +337,36 @@ impl BlockMaker {
     }
 }
 
+/// Writes a recording of events that are in order of time, each with its CPU.
+pub(super) fn write_in_order(
+    out: impl Write,
+    base: Monotonic,
+    (context, lost): (&RecordingContext, LostEvents),
+    events: impl Iterator<Item = (PackedEvent, u16)>,
+) -> io::Result<()> {
+    let mut writer = RecordingWriter::new(out, base, context)?;
+    // in windows of time, so that a reader need not hold the events of one CPU while it waits for
+    // those of another
+    let mut end = Nanos::ZERO;
+    for (event, cpu) in events {
+        if event.since_base() >= end {
+            writer.settle(end)?;
+            end = event.since_base() + BLOCK_SPAN;
+        }
+        writer.take(cpu, &[event])?;
+    }
+    writer.finish(context, lost)?;
+    Ok(())
+}
+
 impl Recording {
     /// Writes the recording as a file; `out` need not be buffered.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
-        let mut writer = RecordingWriter::new(out, self.base, &self.context)?;
-        // in windows of time, so that a reader need not hold the events of one CPU while it waits for
-        // those of another
-        let mut end = Nanos::ZERO;
         let mut events = self.events();
-        while let Some((event, cpu)) = events.next_packed() {
-            if event.since_base() >= end {
-                writer.settle(end)?;
-                end = Nanos::new(event.since_base().get().saturating_add(BLOCK_SPAN.get()));
-            }
-            writer.take(cpu, &[event])?;
-        }
-        writer.finish(&self.context, self.lost)?;
-        Ok(())
+        let events = std::iter::from_fn(|| events.next_packed());
+        write_in_order(out, self.base, (&self.context, self.lost), events)
     }
 }

@@ -1,10 +1,11 @@
-//! Draining into a sink during the recording: nothing is kept in memory.
+//! Draining into a sink: during the recording, or at its end.
 
 use std::io;
 
 use taillab_model::{EventSink, LostEvents, Monotonic, Nanos, PackedEvent};
 
 use super::Probe;
+use crate::store::SLACK;
 use crate::{ProbeError, object};
 
 /// Events passed on at a time: 8 KiB.
@@ -13,13 +14,6 @@ const PART: usize = 512;
 /// The most events of a CPU in one pass, so that a flood on one CPU does not starve the
 /// others.
 const PASS: usize = 1 << 18;
-
-/// After this time an event is assumed to be in its ring.
-///
-/// A program first reads the clock and then takes its place in the ring; an interrupt or
-/// the hypervisor may delay it in between. An event that comes even later is kept and counts as
-/// late.
-const SLACK: Nanos = Nanos::from_secs(1);
 
 impl Probe {
     /// The time that the events' times are relative to.
@@ -35,7 +29,7 @@ impl Probe {
     ///
     /// # Errors
     /// The sink's error; the events that it did not take are lost.
-    pub fn drain_into(&mut self, sink: &mut impl EventSink) -> io::Result<u64> {
+    pub fn drain_into(&mut self, sink: &mut (impl EventSink + ?Sized)) -> io::Result<u64> {
         let began = object::now().saturating_since(self.base());
         let mut part = Vec::with_capacity(PART);
         let mut moved = 0;
@@ -53,15 +47,31 @@ impl Probe {
         Ok(moved)
     }
 
-    /// Stops recording and moves the remaining events to the sink, waiting for programs
+    /// If what [`Probe::drain`] has moved to memory takes all the room that was [reserved](Probe::reserve), passes the
+    /// oldest of it on until there is room again. To compress them takes some milliseconds.
+    ///
+    /// # Errors
+    /// The sink's error; the events that it did not take are lost.
+    pub fn relieve(&mut self, sink: &mut (impl EventSink + ?Sized)) -> io::Result<()> {
+        if self.store.is_full() {
+            // a ring with less than a batch may have the oldest events
+            for cpu in 0..self.rings.cpus() {
+                self.move_from(cpu, usize::MAX);
+            }
+        }
+        while self.store.is_full() && self.store.pass_on(sink)? {}
+        Ok(())
+    }
+
+    /// Stops recording and passes all events to the sink that have not been, waiting for programs
     /// that are writing an event right now. After that, [`Probe::lost`] is final.
     ///
     /// # Errors
     /// The sink's error.
-    pub fn finish_into(&mut self, sink: &mut impl EventSink) -> io::Result<()> {
+    pub fn finish_into(&mut self, sink: &mut (impl EventSink + ?Sized)) -> io::Result<()> {
         self.detach();
-        let mut part = Vec::with_capacity(PART);
-        self.empty_rings(|probe, cpu| probe.pass(cpu, usize::MAX, &mut part, sink))?;
+        self.drain_all();
+        self.store.pass_all_on(sink)?;
         sink.settle(Nanos::MAX)
     }
 
@@ -85,13 +95,24 @@ impl Probe {
         })
     }
 
+    /// As [`Probe::lost`] at the end of a recording, for a probe that will record again.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
+    pub fn take_lost(&mut self) -> Result<LostEvents, ProbeError> {
+        let lost = self.lost()?;
+        self.lost_before = self.lost_since_load()?;
+        self.rings.renumber();
+        Ok(lost)
+    }
+
     /// Moves up to `max` finished events of a CPU.
     fn pass(
         &mut self,
         cpu: usize,
         max: usize,
         part: &mut Vec<PackedEvent>,
-        sink: &mut impl EventSink,
+        sink: &mut (impl EventSink + ?Sized),
     ) -> io::Result<usize> {
         let mut moved = 0;
         while moved < max {

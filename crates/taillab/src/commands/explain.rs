@@ -7,7 +7,7 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::pipeline::{
-    self, Attachments, MeasurementFacts, Shown, Source, limits, next_steps,
+    self, Attachments, MeasurementFacts, Shown, Source, Spool, limits, next_steps,
 };
 use taillab_host::Roots;
 
@@ -24,7 +24,9 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     };
     let mut dir = RunDir::create_if_asked(args.output, 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
-    let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, facts, dir.as_mut())?;
+    let mut spool = Spool::in_file(file);
+    let source = Source::of(&mut spool);
+    let mut analysed = pipeline::analyse(source, &args.analysis, facts, dir.as_mut())?;
     let mut written = limits::hold(&args.limits, &mut analysed.report);
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {

@@ -274,7 +274,8 @@ impl<'a> Bench<'a> {
         if let Some(folder) = &self.args.output {
             saved::write(&folder.join(place), &trial)?;
         }
-        Block::explained(setup, trial.recorded.events, trial.truth).or_exit(Exit::Failed)
+        let recording = trial.recording()?;
+        Block::explained(setup, recording, trial.truth).or_exit(Exit::Failed)
     }
 }
 

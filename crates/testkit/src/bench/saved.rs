@@ -25,7 +25,7 @@ pub struct SavedBlock {
 /// Where the folder cannot be written.
 pub fn write(folder: &Path, trial: &Trial) -> Result<(), Failure> {
     let mut dir = RunDir::create(folder.to_owned(), 0)?;
-    dir.write_large(RECORDING, |out| trial.recorded.events.write(out))?;
+    dir.write_large(RECORDING, |out| trial.recorded.spool.write_to(out))?;
     let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
     dir.put(TRUTH, &truth)?;
     let toml = trial.experiment.to_toml()?;

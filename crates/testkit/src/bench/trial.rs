@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::net::SocketAddr;
 
-use taillab_console::exit::{Exit, Failure};
+use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
 use taillab_console::progress::Progress;
 use taillab_experiment::definition::Experiment;
@@ -15,7 +15,7 @@ use taillab_host::{Interrupt, Roots};
 use taillab_load::ground_truth::GroundTruth;
 use taillab_load::protocol::MessageSizes;
 use taillab_model::explanation::Culprit;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Tid};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Recording, Tid};
 use taillab_testkit::causes::{
     BenchOptions, BlockTruth, ClientBlock, Disturbance, DisturbedServer, Disturbers, Setup,
 };
@@ -31,6 +31,20 @@ pub struct Trial {
     pub recorded: Recorded,
     /// What was really done, and what the client saw.
     pub truth: BlockTruth,
+}
+
+impl Trial {
+    /// Its recording, as it is saved.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is no memory for it.
+    pub fn recording(&self) -> Result<Recording, Failure> {
+        let mut file = Vec::new();
+        (self.recorded.spool)
+            .write_to(&mut file)
+            .or_exit(Exit::Failed)?;
+        Recording::read(file.as_slice()).or_exit(Exit::Failed)
+    }
 }
 
 /// A request that is sent later than this after its due time is late. Reading a batch of answers takes

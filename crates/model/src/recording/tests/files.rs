@@ -179,6 +179,36 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Events that became known only when the file was written: those of the generator's own record.
+    #[test]
+    fn events_that_are_inserted_come_at_their_time(
+        old in prop_oneof![events(), long()], new in prop_oneof![events(), long()], part in 1_usize..100
+    ) {
+        prop_assume!(!old.is_empty());
+        let file = recorded(&old, part);
+        let mut reader = RecordingReader::open(file.as_slice()).unwrap();
+        let (one, other) = new.split_at(new.len() / 2);
+        reader.insert(other.to_vec());
+        reader.insert(one.to_vec());
+        let mut expected = in_order(&old);
+        expected.extend(in_order(&[other, one].concat()));
+        expected.sort_by_key(|event| event.at);
+        prop_assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected.clone());
+        prop_assert_eq!((reader.damage(), reader.lost()), (None, losses()));
+
+        // a copy has them all
+        let mut reader = RecordingReader::open_whole(Cursor::new(&file)).unwrap();
+        reader.insert(other.iter().chain(one).copied());
+        let mut copy = Vec::new();
+        reader.write(&mut copy).unwrap();
+        let mut copied = RecordingReader::open(copy.as_slice()).unwrap();
+        prop_assert_eq!(copied.by_ref().collect::<Vec<_>>(), in_order(&expected));
+        prop_assert_eq!(copied.damage(), None);
+        prop_assert_eq!((copied.context(), copied.lost()), (&whole_context(), losses()));
+    }
+}
+
 #[test]
 fn an_empty_recording_is_a_file_too() {
     let mut file = Vec::new();

@@ -17,15 +17,15 @@ use taillab_experiment::definition::{Experiment, Transport};
 use taillab_experiment::fix;
 use taillab_experiment::fix::FixArgs;
 use taillab_experiment::pipeline::{
-    self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, Shown, Source, limits,
-    next_steps,
+    self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, OwnLoad, Shown, Source,
+    limits, next_steps,
 };
 use taillab_experiment::testbed::measure::Rate;
 use taillab_experiment::testbed::{
     BackgroundLoad, Calibrated, Recorded, Rig, calibrate, context, measure, servers,
 };
 use taillab_host::environment::{CaptureSpec, Environment};
-use taillab_host::{Interrupt, Roots, capture_environment};
+use taillab_host::{Interrupt, Roots, capture_environment, disk};
 use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report};
@@ -66,23 +66,28 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
-    let (calibrated, recorded) = session.map_err(|seen| root_cause(seen, &mut server_failure))?;
+    let (calibrated, mut recorded) =
+        session.map_err(|seen| root_cause(seen, &mut server_failure))?;
     torn_down?;
     if !fix.fix {
         give_up_root(&roots, Remaining::Files)?;
     }
     if save_capture && let Some(rundir) = &mut rundir {
-        let written = rundir.write_large(RECORDING, |out| recorded.events.write(out));
+        let written = rundir.write_large(RECORDING, |out| recorded.spool.write_to(out));
         rundir.note(written);
     }
     messages.step("analysing");
     let (facts, options) = measurement_facts(&recorded, calibrated, &experiment, &environment)?;
-    let context = recorded.events.context.clone();
-    let client = Client {
-        load: &recorded.load,
-        address: recorded.client,
+    let source = Source {
+        spool: &mut recorded.spool,
+        own: Some(OwnLoad {
+            options,
+            client: Client {
+                load: &recorded.load,
+                address: recorded.client,
+            },
+        }),
     };
-    let source = Source::Memory(Box::new(recorded.events), options, client);
     let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir.as_mut())?;
     let junit = limits::hold(&asserted, &mut analysed.report);
     note_precision(&experiment, &analysed.report, messages);
@@ -93,7 +98,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
             fixes(
                 (&asked, &fix),
                 load,
-                &context,
+                &recorded.context,
                 &mut analysed.report,
                 (interrupt, messages),
             )
@@ -239,7 +244,7 @@ fn measurement_facts(
         load, rate_per_s, ..
     } = recorded;
     let capacity = calibrated.capacity;
-    let cuts = &recorded.events.context.cuts;
+    let cuts = &recorded.context.cuts;
     let from = recorded.measured_from();
     let unseen = pipeline::unseen_by_client(load, cuts, capacity.workers, from);
     let utilization = match recorded.segments.is_empty() {
@@ -271,7 +276,7 @@ fn measurement_facts(
         }),
         load: Some((client.summary, client.curves.response_time)),
         at_worst,
-        conditions: conditions(environment, recorded.with_warm_up),
+        conditions: conditions(environment, recorded),
         ..MeasurementFacts::default()
     };
     Ok((facts, match_options(load, experiment, *rate_per_s)))
@@ -329,8 +334,9 @@ fn expected_bytes(experiment: &Experiment, save_capture: bool) -> u64 {
     (seconds * rate * (BYTES_PER_REQUEST + recorded) + BYTES_FIXED) as u64
 }
 
-/// Conditions of the testbed and of the machine that affect this kind of run, and whether its warm-up counts.
-fn conditions(environment: &Environment, with_warm_up: bool) -> Vec<Reason> {
+/// Conditions of the testbed and of the machine that affect this kind of run, whether its warm-up counts, and whether
+/// its recording was written to the disk.
+fn conditions(environment: &Environment, recorded: &Recorded) -> Vec<Reason> {
     let reason = |hazard: &FoundHazard| {
         let text = match &hazard.remedy {
             Some(remedy) => format!("{}; {remedy}", hazard.text),
@@ -338,14 +344,24 @@ fn conditions(environment: &Environment, with_warm_up: bool) -> Vec<Reason> {
         };
         Reason::new(&hazard.key, text)
     };
-    let warm_up = with_warm_up.then(|| {
+    let warm_up = recorded.with_warm_up.then(|| {
         let text = "nothing that was sent after the warm-up was answered in time, so the warm-up is a part \
                     of the measurement";
         Reason::new("warm_up_counts", text)
     });
     (environment.hazards.iter().map(reason))
         .chain(warm_up)
+        .chain((recorded.spilled > 0).then(|| spilled(recorded.spilled)))
         .collect()
+}
+
+/// The memory did not suffice for the recording.
+fn spilled(bytes: u64) -> Reason {
+    let bytes = disk::Bytes(bytes);
+    let text = format!(
+        "{bytes} of the recording did not fit into memory and were written to the disk while requests were sent; send          fewer of them, record less (--disturbances, --stamps), or free memory"
+    );
+    Reason::new("recording_on_disk", text)
 }
 
 /// Everything that needs the server: storing the keys, calibration, the load.

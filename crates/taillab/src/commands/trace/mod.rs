@@ -10,8 +10,6 @@ mod recorder;
 mod totals;
 mod trials;
 
-use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -22,11 +20,11 @@ use taillab_console::messages::Messages;
 use taillab_console::rights::{recover, without_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::pipeline::{
-    self, Attachments, MeasurementFacts, Shown, Source, limits, next_steps,
+    self, Attachments, MeasurementFacts, Shown, Source, Spool, limits, next_steps,
 };
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
-use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
+use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus};
 use taillab_model::summary::Report;
 
 use self::end::End;
@@ -85,7 +83,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         watched: &watched,
         own_cpus: &own_cpus,
         probe,
-        file: recording_file(dir.as_mut())?,
+        spool: spool(dir.as_mut())?,
         roots: &roots,
         interrupt: &interrupt,
         environment: &environment,
@@ -143,7 +141,7 @@ impl Finish<'_> {
     fn report(self, recorded: Recorded, trials: Option<Trials<'_>>) -> Result<Exit, Failure> {
         let Self { args, mut dir, .. } = self;
         let Recorded {
-            file,
+            mut spool,
             end,
             cost,
             server_cpus,
@@ -163,12 +161,17 @@ impl Finish<'_> {
         };
         let tried = trials.map(|trials| {
             let forecast = match end {
-                End::TimeUp => forecast(&file, &args.analysis, facts()),
+                End::TimeUp => forecast(&mut spool, &args.analysis, facts()),
                 _ => Ok(None),
             };
             trials.run(forecast, &context)
         });
-        let analysed = pipeline::analyse(Source::File(file), &args.analysis, facts(), dir.as_mut());
+        let analysed = pipeline::analyse(
+            Source::of(&mut spool),
+            &args.analysis,
+            facts(),
+            dir.as_mut(),
+        );
         let mut analysed = match analysed {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
@@ -210,20 +213,14 @@ impl Finish<'_> {
 /// The report with the forecasts for the fixes, made by a process that has given up root. `None` where
 /// the recording has no requests: the analysis that follows reports that.
 fn forecast(
-    file: &File,
+    spool: &mut Spool,
     args: &AnalysisArgs,
     facts: MeasurementFacts,
 ) -> Result<Option<Report>, Failure> {
-    let mut file = file.try_clone().or_exit(Exit::Failed)?;
-    let from = file.stream_position().or_exit(Exit::Failed)?;
-    let report = without_root(&Roots::default(), || {
-        let file = file.try_clone().ok()?;
-        let analysed = pipeline::analyse(Source::File(file), args, facts, None).ok()?;
+    without_root(&Roots::default(), || {
+        let analysed = pipeline::analyse(Source::of(spool), args, facts, None).ok()?;
         Some(analysed.report)
-    });
-    // both processes share one file position
-    file.seek(SeekFrom::Start(from)).or_exit(Exit::Failed)?;
-    report
+    })
 }
 
 /// The directory for the recording and the result, where they are saved.
@@ -238,26 +235,12 @@ fn directory(args: &TraceArgs, found: &Found) -> Result<Option<RunDir>, Failure>
     RunDir::create_or_name(args.result.output.clone(), &name, LEAST_SPACE).map(Some)
 }
 
-/// The file for the recording, readable and writable.
-fn recording_file(dir: Option<&mut RunDir>) -> Result<File, Failure> {
-    if let Some(dir) = dir {
-        return dir.stream(RECORDING);
+/// Where the recording goes: to a file in this directory, or it is not kept.
+fn spool(dir: Option<&mut RunDir>) -> Result<Spool, Failure> {
+    match dir {
+        Some(dir) => Ok(Spool::in_file(dir.stream(RECORDING)?)),
+        None => Ok(Spool::of_live_server()),
     }
-    let folder = std::env::temp_dir();
-    disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
-    unnamed_file(&folder).map_err(|error| {
-        Failure::failed(format!(
-            "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
-            folder.display()
-        ))
-    })
-}
-
-/// A file that nobody else can open and that disappears with its last descriptor.
-fn unnamed_file(folder: &std::path::Path) -> std::io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {

@@ -1,6 +1,5 @@
-//! The recording: a thread next to the server drains the probe into a file.
+//! The recording: a thread next to the server drains the probe.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::{host, probe as probe_failure};
 use taillab_console::progress::{Phase, Progress};
 use taillab_console::rights::give_up_root;
-use taillab_experiment::pipeline::{Canary, RecordingCost};
+use taillab_experiment::pipeline::{Canary, RecordingCost, Spool};
 use taillab_experiment::rings::cpu_numbers;
 use taillab_host::clock::{now, unix_s};
 use taillab_host::environment::Environment;
@@ -38,7 +37,7 @@ pub struct Work<'a> {
     /// CPUs that are not watched, for our own threads.
     pub own_cpus: &'a CpuSet,
     pub probe: Probe,
-    pub file: File,
+    pub spool: Spool,
     pub roots: &'a Roots,
     pub interrupt: &'a Interrupt,
     pub environment: &'a Environment,
@@ -48,8 +47,7 @@ pub struct Work<'a> {
 
 /// A finished recording.
 pub struct Recorded {
-    /// At its start, to be read.
-    pub file: File,
+    pub spool: Spool,
     pub end: End,
     pub cost: RecordingCost,
     /// What the server's CPUs did.
@@ -74,7 +72,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         watched,
         own_cpus,
         mut probe,
-        file,
+        spool,
         roots,
         interrupt,
         environment,
@@ -96,7 +94,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let canary = begin_without_root(args, found, own_cpus, roots)?;
     let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
-    let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
+    let sinks = Sinks::begin(spool, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
     let length = with_settling(args.length(), settle);
     let (shared, began) = (Shared::default(), Instant::now());
@@ -130,10 +128,10 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     observe::name(&mut context, roots, threads, &found.server.processes);
     observe::name_own(&mut context, roots);
     let program_ns_per_event = recorder.program_ns_per_event;
-    let (file, written, end) = recorder.finish(&context, end)?;
+    let (spool, written, end) = recorder.finish(&context, end)?;
     let saved_bytes = place.map_or(0, |_| written.bytes);
     Ok(Recorded {
-        file,
+        spool,
         end,
         cost: RecordingCost {
             events: written.events,

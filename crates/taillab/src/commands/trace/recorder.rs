@@ -1,7 +1,6 @@
-//! The thread that moves events from the probe to the file, until it is told to stop.
+//! The thread that moves events from the probe to the recording, until it is told to stop.
 
-use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
@@ -9,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use taillab_analysis::pseudonyms::Pseudonyms;
 use taillab_analysis::{Framing, Redaction};
-use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::exit::Failure;
 use taillab_console::fail::probe as probe_failure;
-use taillab_experiment::pipeline::Canary;
+use taillab_experiment::pipeline::{Canary, Spool};
 use taillab_host::clock::now;
 use taillab_host::disk;
 use taillab_host::observe::{Counters, ProgramTime};
@@ -45,7 +44,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What is in the file so far.
+    /// What is in the recording so far.
     pub fn written(&self) -> Written {
         Written {
             events: self.events.load(Ordering::Relaxed),
@@ -138,7 +137,8 @@ impl Recorder {
         {
             return Some(End::Unwritable(error));
         }
-        let free = disk::free_bytes(&self.sinks.file).ok()?;
+        // what is in memory needs none
+        let free = disk::free_bytes(self.sinks.writer.out().file()?).ok()?;
         (free < FLOOR_BYTES).then_some(End::DiskLow(free))
     }
 
@@ -154,13 +154,12 @@ impl Recorder {
         }
     }
 
-    /// Detaches the probe, takes the rest of the events, closes the file and rewinds it. If the disk is full,
-    /// the file lacks its end.
+    /// Detaches the probe, takes the rest of the events, and writes the end of the recording.
     pub fn finish(
         mut self,
         context: &RecordingContext,
         end: End,
-    ) -> Result<(File, Written, End), Failure> {
+    ) -> Result<(Spool, Written, End), Failure> {
         // hooks are detached one after the other, so later events belong to incomplete requests
         self.sinks.until = Some(now().saturating_since(self.probe.base()));
         let end = match (self.probe.finish_into(&mut self.sinks), end) {
@@ -169,14 +168,12 @@ impl Recorder {
         };
         let lost = self.probe.lost().map_err(probe_failure)?;
         let written = self.sinks.written();
-        let file = self.sinks.writer.finish(context, lost);
-        let mut file = file.map_err(unwritable)?;
-        file.rewind().or_exit(Exit::Failed)?;
-        Ok((file, written, end))
+        let spool = self.sinks.writer.finish(context, lost);
+        Ok((spool.map_err(unwritable)?, written, end))
     }
 }
 
-/// The failure to begin or end the file.
+/// The failure to begin or end the recording.
 pub fn unwritable(error: io::Error) -> Failure {
     Failure::failed(format!(
         "cannot write the recording: {error}; choose a place that can be written with -o"
@@ -185,9 +182,7 @@ pub fn unwritable(error: io::Error) -> Failure {
 
 /// Where the events go.
 pub struct Sinks {
-    writer: RecordingWriter<File>,
-    /// The same file, to ask how full its disk is.
-    file: File,
+    writer: RecordingWriter<Spool>,
     live: Option<Live>,
     /// Nothing later is kept.
     until: Option<Nanos>,
@@ -198,9 +193,9 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Begins the file, and the windows for a screen where there is one.
+    /// Begins the recording, and the windows for a screen where there is one.
     pub fn begin(
-        file: File,
+        spool: Spool,
         base: Monotonic,
         context: &RecordingContext,
         windows: Option<SyncSender<Window>>,
@@ -210,8 +205,7 @@ impl Sinks {
         Ok(Self {
             redaction: framing.and_then(Redaction::new),
             pseudonyms: Pseudonyms::default(),
-            file: file.try_clone()?,
-            writer: RecordingWriter::new(file, base, context)?,
+            writer: RecordingWriter::new(spool, base, context)?,
             live: windows.map(|out| Live::new(base, out)),
             until: None,
         })
