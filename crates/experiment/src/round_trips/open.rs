@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
-use taillab_analysis::verdict::{Evidence, SentLoad, Supported, judge, judge_client};
+use taillab_analysis::verdict::{Evidence, SentLoad, Supported, judge_client};
 use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
