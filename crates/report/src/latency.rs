@@ -26,14 +26,16 @@ pub(crate) struct View<'a> {
     pub(crate) withdrawn_from: Option<f64>,
 }
 
-/// The views of a server; the ratio of measured to ideal follows the measured one.
+/// The views of a server; the ratio of measured to ideal follows the measured one. Where requests differ in their work, the
+/// ideal is that of each request's own.
 pub(crate) fn of_server(document: &Document<'_>) -> Table {
+    let own_work = own_work(document).map(|own_work| &own_work.sojourn);
     let mut views: Vec<View<'_>> = (document.views().into_iter())
         .map(|(series, distribution)| View {
             label: series.label(),
             short: series.label(),
             ink: Ink::of(series),
-            distribution,
+            distribution: (own_work.filter(|_| series == Series::Ideal)).unwrap_or(distribution),
             withdrawn_from: (schedule::withdrawn_from(document.report))
                 .filter(|_| series == Series::Client),
         })
@@ -52,14 +54,14 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
             None,
         );
     }
-    let caption = match own_work(document) {
+    let caption = match own_work {
         None => {
             "Latency in microseconds, below each its 95 % interval; “ratio” is \
                    measured ÷ ideal"
         }
         Some(_) => {
-            "Latency in microseconds, below each its 95 % interval; “ratio” is \
-                   measured ÷ the ideal of each request’s own work"
+            "Latency in microseconds, below each its 95 % interval; the ideal is that of each \
+                   request’s own work; “ratio” is measured ÷ ideal"
         }
     };
     let base = document.report.server.ideal.base();
@@ -72,20 +74,22 @@ fn own_work<'d>(document: &Document<'d>) -> Option<&'d OwnWork> {
     own_work.filter(|own_work| own_work.is_base && document.is_compared())
 }
 
-/// The ideal with each request's own work, where ratios are to that: `Requests differ in their work (coefficient
-/// of variation 2.10). With its own work for each, the ideal has p50 80.1 µs, p99 512 µs; ratios are to that.`
+/// That the ideal has each request's own work, where it has, and what it is otherwise: `Requests differ in their work
+/// (coefficient of variation 2.10), so the ideal takes each request's own. If each took t, it would have p50 80.1 µs, p99 512 µs:
+/// causes are shares of what is beyond that.`
 pub(crate) fn with_own_work(document: &Document<'_>) -> Option<String> {
     let own_work = own_work(document)?;
+    let of_t = &document.report.server.ideal.sojourn;
     let points = QUANTILES.iter().filter_map(|&q| {
-        let value = own_work.sojourn.quantile(q)?;
+        let value = of_t.quantile(q)?;
         let name = figures::quantile_name(q);
         Some(format!("{name} {} µs", figures::micros(value)))
     });
     let points: Vec<String> = points.collect();
     (!points.is_empty()).then(|| {
         format!(
-            "Requests differ in their work (coefficient of variation {}). With its own work for \
-             each, the ideal has {}; ratios are to that.",
+            "Requests differ in their work (coefficient of variation {}), so the ideal takes each \
+             request’s own. If each took t, it would have {}: causes are shares of what is beyond that.",
             figures::grouped(own_work.cv, 2),
             points.join(", ")
         )

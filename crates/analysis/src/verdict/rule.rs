@@ -108,19 +108,27 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {
         None => "use more client ports, or a longer time-out",
-        Some(TraceFacts { framed: true, .. }) => {
+        Some(TraceFacts { framed: true, .. }) if most_are_ambiguous(evidence) => {
             "check that the server speaks what --protocol says"
+        }
+        Some(TraceFacts { framed: true, .. }) => {
+            "record for longer (-d): connections that were in use when the recording began come into step \
+             after some requests"
         }
         // all stamps are recorded, so framing would read the content of every request
         Some(_) if stamps_are_complete(evidence) => {
-            "name the server's protocol with --protocol, so that requests are identified by their \
-             content"
+            "if the server speaks HTTP, memcached or RESP, name that with --protocol, so that requests are \
+             identified by their content"
         }
         Some(_) => {
-            "stamp all requests (--stamps all) and name the server's protocol with --protocol, so \
-             that requests are identified by their content"
+            "stamp all requests (--stamps all) and, if the server speaks HTTP, memcached or RESP, name that with \
+             --protocol, so that requests are identified by their content"
         }
     }
+}
+
+fn most_are_ambiguous(evidence: &Evidence<'_>) -> bool {
+    (evidence.server).is_some_and(|server| server.matching.ambiguous > server.matching.matched)
 }
 
 fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {

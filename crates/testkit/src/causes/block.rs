@@ -170,6 +170,9 @@ impl Block {
         let baseline = Baseline::of(&matched, &timeline, service_time, busy.as_ref());
         let options = AnalysisOptions {
             baseline: Some(baseline),
+            // as in a result of `run`, t is held against them, and not against a median that is below the ideal's where some
+            // requests overtake others
+            busy_periods: busy,
             slowest: 0,
             is_repeated: true,
             exact: usize::MAX,

@@ -13,7 +13,7 @@ use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::pauses::{Pause, PausePart};
 use crate::ledger::trace::Happened;
-use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
+use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until};
 
 impl ServerState {
     /// Charges what CPU `k` did up to `upto_ns`.
@@ -98,7 +98,7 @@ impl ServerState {
             Top::Interrupt(Interrupt::Reschedule) if cpu.is_on_its_way(from_ns) => cpu.on_its_way,
             Top::Idle { .. } | Top::Nothing if thread == 0 => {
                 if cpu.waiting > 0 {
-                    self.idle_label(k, top, from_ns, to_ns)
+                    self.idle_label(k, top, from_ns)
                 } else if cpu.unwoken > 0 {
                     self.label(Cause::Wakeup, Who::Nobody)
                 } else {
@@ -181,11 +181,10 @@ impl ServerState {
     }
 
     /// The label of a wait for an idle CPU: throttling, leaving a power state, or a wake-up.
-    fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
-        let throttled = throttled_ns(&self.timeline, from_ns, to_ns) > 0;
+    fn idle_label(&mut self, k: usize, top: Top, from_ns: u64) -> Label {
         let cpu = &self.cpus[k];
         let preempted = cpu.preempted > 0 && self.policies.may_hold_back(&self.timeline);
-        if preempted || throttled || cpu.holds_back(from_ns) {
+        if preempted || cpu.holds_back(from_ns) {
             return self.throttled_label();
         }
         match top {
