@@ -931,11 +931,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
         "shared_cpus",
     ];
     assert_eq!(keys(&whole.warnings), expected);
-    assert!(
-        whole.warnings[4]
-            .text
-            .contains("name the server's protocol")
-    );
+    assert!(whole.warnings[4].text.contains("name that with --protocol"));
     let damaged = judged(recording(true, Some("cut off; record again")));
     assert_eq!(damaged.reasons, []);
     assert_eq!(
@@ -951,7 +947,24 @@ fn a_trace_is_judged_by_what_was_recorded() {
     };
     assert_eq!(of("damaged").text, "cut off; record again");
     assert!(of("losses_unknown").text.contains("(at least 2)"));
-    assert!(of("ambiguous").text.contains("speaks what --protocol says"));
+    // who has named it is not told to, and few ambiguous responses are no sign of another protocol
+    assert!(of("ambiguous").text.contains("record for longer"));
+    server.matching.ambiguous = 2 * server.matching.matched;
+    let most = said(&Evidence {
+        server: Some(&server),
+        recording: Some(recording(true, None)),
+        ..Evidence::default()
+    });
+    let ambiguous = most
+        .warnings
+        .iter()
+        .find(|warning| warning.key == "ambiguous");
+    assert!(
+        ambiguous
+            .unwrap()
+            .text
+            .contains("speaks what --protocol says")
+    );
 }
 
 /// Conditions of the machine come last, and none is reported twice.

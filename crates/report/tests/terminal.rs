@@ -2,7 +2,8 @@
 
 use taillab_model::explanation::Share;
 use taillab_model::summary::{
-    ClientKind, ClientsSummary, Closing, ConnectingSummary, LimitedBy, NoScaling, Reason, Scaling,
+    ClientKind, ClientsSummary, Closing, ConnectingSummary, LimitedBy, NoScaling, OwnWork, Reason,
+    Scaling,
 };
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{NextStep, Style, render, screen};
@@ -49,6 +50,30 @@ fn p99_is_also_held_against_the_schedule() {
     assert_eq!(said(114), [true, true]);
     assert_eq!(said(96), [true, true]);
     assert_eq!(said(102), [false, false]);
+}
+
+/// Requests differ in their work, so ratios are to the ideal of each one's own: the table shows that ideal.
+#[test]
+fn the_table_has_the_ideal_that_its_ratios_are_to() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    let ideal = &mut sample.summary.server.ideal;
+    let mut own = ideal.sojourn.clone();
+    for at in &mut own.quantiles {
+        at.value = at.value.map(|value| value * 2);
+    }
+    let value = |of: &Distribution| figures::micros(of.quantile(0.99).unwrap());
+    let (of_t, of_own) = (value(&ideal.sojourn), value(&own));
+    ideal.own_work = Some(OwnWork::new(own, 2.1));
+    let text = screen(&sample.report(), None, &[], Style::PLAIN);
+    let row = |text: &str| {
+        let mut rows = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("p99 "));
+        rows.next().unwrap().to_owned()
+    };
+    assert!(row(&text).contains(&of_own), "{text}");
+    assert!(!row(&text).contains(&of_t), "{text}");
+    assert!(text.contains(&format!("p99 {of_t} µs")), "{text}");
 }
 
 #[test]

@@ -258,11 +258,7 @@ impl ServerState {
         let Some(id) = serving else {
             self.note(k, Happened::Work(None), work);
             if over > 0 {
-                let cause = match self.cpus[k].waiting {
-                    0 => Cause::Background,
-                    _ => Cause::OwnThreads,
-                };
-                let label = self.label(cause, Who::Thread(tid));
+                let label = self.label(Cause::OwnThreads, Who::Thread(tid));
                 let since_ns = to_ns - over;
                 let part_of = PartOf::Stay { since_ns };
                 self.delay(k, label, (since_ns, to_ns), part_of, None);
