@@ -159,8 +159,12 @@ pub(crate) fn against_schedule(document: &Document<'_>) -> Option<String> {
         ),
         None => String::new(),
     };
+    let each = match own_work(document) {
+        Some(_) => "If each request took t: ",
+        None => "",
+    };
     Some(format!(
-        "p99 is {} the ideal of these arrivals, and {} that of {process} arrivals as intended \
+        "{each}p99 is {} the ideal of these arrivals, and {} that of {process} arrivals as intended \
          ({} µs).{why}",
         figures::ratio(of_these?),
         figures::ratio(of_intended?),
