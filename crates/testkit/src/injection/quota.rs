@@ -141,6 +141,14 @@ struct Throttled {
     held: Nanos,
 }
 
+/// How often a group was throttled, by its accounts before the limit, at its end and after it was lifted. The kernel
+/// counts a throttle at the end of its period (`do_sched_cfs_period_timer`), and its time when it ends. So the last one
+/// is counted by neither: it is lifted in the middle of its period, and only its time is added then.
+fn throttles_within(before: Throttled, at_end: Throttled, after: Throttled) -> u32 {
+    let whole = (after.times - before.times) as u32;
+    whole + u32::from(after.held > at_end.held)
+}
+
 /// `nr_throttled` of a group's account.
 fn throttles(account: &str) -> Option<u64> {
     let mut lines = account.lines();
@@ -186,6 +194,9 @@ pub fn quota(
                     return;
                 }
                 sleep_until(at.max(now()) + schedule.lasts);
+                let Ok(at_end) = group.throttled() else {
+                    return;
+                };
                 // unthrottles before it returns (tg_set_cfs_bandwidth)
                 let lifted = group.limit(false);
                 let to_ns = now();
@@ -194,8 +205,7 @@ pub fn quota(
                 if lifted.is_ok() && held > Nanos::ZERO {
                     let held = (earlier(to_ns, held), to_ns);
                     intervals.push(InjectedInterval {
-                        // those that reach the end of a period count, and this one, which is lifted before
-                        times: (after.times - before.times).max(1) as u32,
+                        times: throttles_within(before, at_end, after),
                         ..InjectedInterval::on_cpu(server_cpu, held)
                     });
                 }
@@ -204,4 +214,27 @@ pub fn quota(
             GroundTruth::of_one(injected, Cause::Throttled, None, intervals)
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn account(times: u64, held_ms: u64) -> Throttled {
+        Throttled {
+            times,
+            held: Nanos::from_millis(held_ms),
+        }
+    }
+
+    #[test]
+    fn a_throttle_that_is_lifted_in_its_period_counts() {
+        let times = |at_end, after| throttles_within(account(7, 100), at_end, after);
+        // one, lifted
+        assert_eq!(times(account(7, 100), account(7, 111)), 1);
+        // a period ended meanwhile: one before, and one that is lifted
+        assert_eq!(times(account(8, 105), account(8, 110)), 2);
+        // the second period's time was not used up
+        assert_eq!(times(account(8, 111), account(8, 111)), 1);
+    }
 }
