@@ -241,8 +241,14 @@ pub(super) fn would_be(prediction: &Prediction, point: &PredictedPoint) -> Strin
     }
 }
 
+/// The highest percentile that is surely lower than measured.
+fn highest_sure(points: &[PredictedPoint]) -> Option<&PredictedPoint> {
+    let is_sure = |point: &&PredictedPoint| point.hi_ns.is_some_and(|hi| hi < point.measured_ns);
+    points.iter().rfind(is_sure)
+}
+
 /// The mitigation of one of these causes with the lowest forecast, if it is worth its cost: at this percentile, or
-/// else at the highest one that has a forecast.
+/// else at the highest one at which it surely helps, or else at the highest one that has a forecast.
 pub(super) fn best<'a>(
     predictions: &'a [Prediction],
     causes: &[Cause],
@@ -257,10 +263,10 @@ pub(super) fn best<'a>(
         .filter(|prediction| prediction.cost.is_some())
         .filter(treats);
     let worth_trying = mitigations.filter_map(|prediction| {
-        let mut points = prediction.points.iter();
+        let points = &prediction.points;
         let point = match q {
-            Some(q) => points.find(|point| point.q == q)?,
-            None => points.next_back()?,
+            Some(q) => points.iter().find(|point| point.q == q)?,
+            None => highest_sure(points).or(points.last())?,
         };
         let most = point.measured_ns.get() as f64 * WORTH_TRYING;
         (point.predicted_ns.get() as f64 <= most).then_some((prediction, point))

@@ -492,6 +492,32 @@ fn a_forecast_that_reaches_what_was_measured_decides_nothing() {
 }
 
 #[test]
+fn a_lower_percentile_that_is_sure_is_told_before_a_higher_one_that_is_not() {
+    let mut forecast = prediction("rt-priority", Cause::Background, 130_000);
+    forecast.points[0].hi_ns = Some(Nanos::new(14_100_000));
+    forecast.points.insert(
+        0,
+        PredictedPoint {
+            q: 0.99,
+            measured_ns: Nanos::from_millis(4),
+            predicted_ns: Nanos::from_micros(90),
+            lo_ns: Some(Nanos::from_micros(80)),
+            hi_ns: Some(Nanos::from_micros(110)),
+        },
+    );
+    let case = Case {
+        causes: vec![share(Cause::Background, None, 0.9)],
+        predictions: vec![forecast],
+        ..Case::default()
+    };
+    let text = case.texts().remove(0);
+    assert!(
+        text.ends_with("; with `rt-priority` p99 would be 90.0 µs."),
+        "{text}"
+    );
+}
+
+#[test]
 fn bursts_and_single_events_have_different_sentences() {
     let case = |in_runs_share, mean_episode_requests| Case {
         clustering: Some(Clustering {

@@ -455,16 +455,17 @@ impl<'a> Forecaster<'a> {
                 Nanos::new(predicted.round() as u64)
             };
             // scaling each quantile by its own error must not change their order
-            let least = points
-                .last()
-                .map_or(Nanos::ZERO, |point| point.predicted_ns);
+            let before = points.last();
+            let least = before.map_or(Nanos::ZERO, |point| point.predicted_ns);
+            let least_lo = before.and_then(|point| point.lo_ns).unwrap_or_default();
             let predicted = scaled(ratio).max(least);
             let interval = factor.map(|factor| self.interval(q, ratio, factor));
             points.push(PredictedPoint {
                 q,
                 measured_ns: measured,
                 predicted_ns: predicted,
-                lo_ns: interval.map(|(lo, _)| scaled(lo).min(predicted)),
+                // what a lower percentile exceeds, this one does
+                lo_ns: interval.map(|(lo, _)| scaled(lo).max(least_lo).min(predicted)),
                 // a change that makes nothing worse leaves at most what was measured
                 hi_ns: interval
                     .filter(|(_, hi)| hi.min(most).is_finite())

@@ -81,3 +81,43 @@ fn a_command_names_the_process_that_still_runs() {
         "taillab tune plan rt-priority"
     );
 }
+
+/// Where the part that is replayed is a little slower than the whole, all that p99 has left without a cause may be what
+/// the part has too much of. What p50 exceeds, p99 exceeds all the same.
+#[test]
+fn the_lower_end_of_a_percentile_is_not_below_that_of_a_lower_one() {
+    let jobs = vec![(1_000, 100, 0, 0); 20_000];
+    let away = vec![(50_000, 5_000, 0); 300];
+    let mut observed = observed(&jobs, &[away]);
+    let unchanged = change(&observed, Sharing::Assigned, Order::Arrival);
+    let done = departures(&observed, &unchanged);
+    for (place, (job, done)) in observed.requests.iter_mut().zip(done).enumerate() {
+        job.measured_ns = done - job.arrival_ns;
+        job.block = (place / 625) as u8;
+    }
+    observed.blocks = 32;
+    let whole = observed.requests.iter().map(|job| match job.measured_ns {
+        // not in the part that is replayed
+        long @ 1_000.. => Nanos::new(long * 9 / 10),
+        short => Nanos::new(short),
+    });
+    let basis = Basis {
+        sojourn: &distribution_of(&whole.collect::<Vec<_>>()),
+        causes: &[],
+        service_time: Nanos::new(100),
+        process: None,
+    };
+    let predicted = predict(&observed, &basis);
+    let mut forecasts = predicted.predictions.iter();
+    let without = forecasts.find(|it| it.change == "without background");
+    let lows: Vec<Nanos> = without
+        .unwrap()
+        .points
+        .iter()
+        .filter_map(|p| p.lo_ns)
+        .collect();
+    assert!(
+        lows.len() > 1 && lows[0] > Nanos::ZERO && lows.is_sorted(),
+        "{lows:?}"
+    );
+}
