@@ -46,10 +46,15 @@ class Suite:
 
 
 def select(stage, only=()):
-    """The suite, with those tests whose names contain one of `only`; they belong to `test`."""
-    if stage != "test":
-        return []
-    tests = tuple(test for test in names() if not only or any(part in test for part in only))
+    """The suite of a stage, with those tests whose names contain one of `only`. They belong to `test`, and those that
+    suites.toml lists to `live`."""
+    every = names()
+    in_live = suites.TABLES["units_in_live"].get(NAME, [])
+    idle = [test for test in in_live if test not in every]
+    if idle:
+        raise suites.UnknownTest(f"suites.toml names tests that {NAME} does not have: {', '.join(idle)}")
+    of_stage = {"test": [test for test in every if test not in in_live], "live": in_live}.get(stage, [])
+    tests = tuple(test for test in of_stage if not only or any(part in test for part in only))
     return [Suite(stage, tests)] if tests else []
 
 

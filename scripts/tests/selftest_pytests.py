@@ -60,4 +60,6 @@ class CountingPytest(unittest.TestCase):
         self.assertEqual(pytests.name_of("tests/test_a.py::test_b[c]"), "a::b[c]")
         self.assertTrue(pytests.node(suite.tests[0]).startswith(str(pytests.TESTS)))
         self.assertEqual(pytests.select("test", ["no such test"]), [])
-        self.assertEqual(pytests.select("live"), [])
+        live, = pytests.select("live")
+        self.assertEqual(sorted(suite.tests + live.tests), sorted(pytests.names()))
+        self.assertEqual(pytests.select("soak"), [])

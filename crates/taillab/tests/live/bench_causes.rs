@@ -73,12 +73,8 @@ fn was_contaminated(result: &Value) -> Option<String> {
     all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
 }
 
-#[test]
-fn injected_causes_are_charged_for_what_they_cost() {
-    if !live("injected_causes_are_charged_for_what_they_cost") {
-        return;
-    }
-    let kinds = ["background", "softirq", "slow"];
+/// Each of these kinds is charged, in five pairs of short blocks, with about what it costs.
+fn are_charged(kinds: &[&str]) {
     let place = tempfile::tempdir().unwrap();
     let attempt = |attempt: usize| {
         let before = Machine::now();
@@ -96,7 +92,7 @@ fn injected_causes_are_charged_for_what_they_cost() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let found = result["kinds"].as_array().unwrap();
     assert_eq!(found.len(), kinds.len());
-    for (kind, name) in found.iter().zip(kinds) {
+    for (kind, &name) in found.iter().zip(kinds) {
         assert_eq!(kind["kind"], name);
         assert!(kind["not_run"].is_null(), "{kind}");
         // every attempt is there
@@ -109,6 +105,20 @@ fn injected_causes_are_charged_for_what_they_cost() {
         }
     }
     assert!(out.join("causes.json").exists());
+}
+
+#[test]
+fn injected_causes_are_charged_for_what_they_cost() {
+    if live("injected_causes_are_charged_for_what_they_cost") {
+        are_charged(&["background", "slow"]);
+    }
+}
+
+#[test]
+fn received_packets_of_others_are_charged_for_what_they_cost() {
+    if live("received_packets_of_others_are_charged_for_what_they_cost") {
+        are_charged(&["softirq"]);
+    }
 }
 
 #[test]
