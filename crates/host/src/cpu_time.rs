@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use taillab_model::Nanos;
 
 use crate::cpus::CpuSet;
 use crate::process::Stat;
@@ -138,6 +139,26 @@ pub fn process_ticks(roots: &Roots, processes: &[u32]) -> u64 {
     processes.iter().filter_map(of).sum()
 }
 
+/// How long the threads of these processes have been runnable so far without a CPU, all together (the second field
+/// of `schedstat`, Documentation/scheduler/sched-stats.rst). `None` where the kernel does not say, or where they have
+/// more than `most` threads. A thread that has ended counts nothing.
+pub fn waiting_time(roots: &Roots, processes: &[u32], most: usize) -> Option<Nanos> {
+    let tasks = processes.iter().filter_map(|pid| {
+        let tasks = roots.proc.join(pid.to_string()).join("task");
+        fs::read_dir(tasks).ok()
+    });
+    let paths: Vec<PathBuf> = tasks.flatten().flatten().map(|task| task.path()).collect();
+    if paths.len() > most {
+        return None;
+    }
+    let waited = |path: &PathBuf| {
+        let text = fs::read_to_string(path.join("schedstat")).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let known: Vec<u64> = paths.iter().filter_map(waited).collect();
+    (!known.is_empty()).then(|| Nanos::new(known.iter().sum()))
+}
+
 /// The CPU and its ticks, from a line of /proc/stat about one CPU.
 pub(crate) fn parse_cpu(line: &str) -> Option<(u32, CpuTicks)> {
     let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
@@ -233,6 +254,22 @@ mod tests {
         assert_eq!(share("0"), Some(0.5));
         assert_eq!(share("0-1"), Some(0.25));
         assert_eq!(share("3"), None);
+    }
+
+    #[test]
+    fn waiting_for_a_cpu_is_that_of_all_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        for (pid, tid, waited) in [(7, 7, 1_000), (7, 9, 200), (8, 8, 30)] {
+            let task = roots.proc.join(format!("{pid}/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("schedstat"), format!("5000 {waited} 12\n")).unwrap();
+        }
+        let waited = |processes: &[u32], most| waiting_time(&roots, processes, most);
+        assert_eq!(waited(&[7, 8], 3), Some(Nanos::new(1_230)));
+        assert_eq!(waited(&[7, 8], 2), None);
+        assert_eq!(waited(&[8, 4], 2), Some(Nanos::new(30)));
+        assert_eq!(waited(&[4], 2), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub mod veth;
 
 pub use cgroup::{CpuQuota, cpu_quota, throttled_time};
 pub use cpu_lock::{CpuLockError, CpuLocks};
-pub use cpu_time::{CpuSample, CpuUsage, process_ticks};
+pub use cpu_time::{CpuSample, CpuUsage, process_ticks, waiting_time};
 pub use cpus::{CpuError, CpuSet, Placement};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};

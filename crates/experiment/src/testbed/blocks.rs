@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::{host, probe as probe_failure};
-use taillab_host::{CpuSample, CpuSet, Roots, process_ticks};
+use taillab_host::{CpuSet, Roots};
 use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_probe::Probe;
 
+use super::accounts::{Accounts, Shares};
 use super::capacity::Capacity;
 use super::client::LoadClient;
 use super::drain::{DrainProbe, RecordingProbe, draining};
@@ -56,9 +57,9 @@ pub enum Attached {
 pub struct CalibrationBlock {
     /// Answers per second.
     pub rate_per_s: f64,
-    /// Share of the time of all the server's CPUs in which they were busy.
+    /// Share of the time of all the server's CPUs in which they were busy, without programs that gave way to it.
     pub server_busy_share: f64,
-    /// What other programs had of that.
+    /// What other programs had of that while the server waited for it.
     pub others_share: f64,
     /// Share of the time in which the client waited for answers.
     pub client_idle_share: f64,
@@ -152,13 +153,13 @@ impl<'a> BlockRunner<'a> {
             for place in tries.by_ref().take(TRIES) {
                 let load = self.load(outstanding, (TRY_WARM_UP, length), place);
                 let mut hooks = DrainProbe::new(None, &self.server_gone);
-                let (found, (server_busy, _)) =
+                let (found, shares) =
                     self.watched(&mut hooks, |hooks| client.saturate(&load, hooks))?;
                 let found = found.map_err(Failure::from)?;
                 if found.stopped.is_some() {
                     return Err(Ended::Load(found.stopped));
                 }
-                step.add(&found, server_busy);
+                step.add(&found, shares.busy);
             }
             search.found(&step);
         }
@@ -230,7 +231,7 @@ impl<'a> BlockRunner<'a> {
         // nobody reads what a calibration records
         let sink = &mut ();
         let attached = (probe.as_deref_mut()).map(|probe| RecordingProbe { probe, sink });
-        let (saturation, (server_busy_share, others_share)) =
+        let (saturation, shares) =
             draining(attached, &self.free_cpus, &self.server_gone, |drain| {
                 self.watched(drain, |hooks| client.saturate(load, hooks))
             })?;
@@ -241,21 +242,21 @@ impl<'a> BlockRunner<'a> {
         }
         let block = CalibrationBlock {
             rate_per_s: saturation.rate_per_s(),
-            server_busy_share,
-            others_share,
+            server_busy_share: shares.busy,
+            others_share: shares.taken,
             client_idle_share: saturation.idle_share,
             client_cpu_share: saturation.cpu_share,
         };
         Ok((block, saturation))
     }
 
-    /// Runs a load; also says which share of the server's CPUs was busy from its first request to its end, and what
-    /// other programs had of that. A thread that drains the probe may end up to 2 ms later.
+    /// Runs a load; also says how the server's CPUs were used from its first request to its end. A thread that drains
+    /// the probe may end up to 2 ms later.
     fn watched<T>(
         &self,
         hooks: &mut DrainProbe<'_>,
         load: impl FnOnce(&mut FromFirst<'_, '_>) -> T,
-    ) -> Result<(T, (f64, f64)), Failure> {
+    ) -> Result<(T, Shares), Failure> {
         let mut hooks = FromFirst {
             hooks,
             runner: self,
@@ -267,37 +268,11 @@ impl<'a> BlockRunner<'a> {
             Some(before) => after.shares_since(&before, &self.server_cpus),
             None => None,
         };
-        Ok((found, shares.unwrap_or((f64::NAN, f64::NAN))))
+        Ok((found, shares.unwrap_or(Shares::UNKNOWN)))
     }
 
     fn accounts(&self) -> Result<Accounts, Failure> {
-        Ok(Accounts {
-            cpus: CpuSample::take(&self.roots).map_err(host)?,
-            server_ticks: process_ticks(&self.roots, &self.server_processes),
-        })
-    }
-}
-
-/// The kernel's accounts of CPU time.
-struct Accounts {
-    cpus: CpuSample,
-    server_ticks: u64,
-}
-
-impl Accounts {
-    /// The share of the time of `cpus` since `before` in which they were busy, and what other programs had of that.
-    fn shares_since(&self, before: &Self, cpus: &CpuSet) -> Option<(f64, f64)> {
-        let usage = self.cpus.usage_since(&before.cpus, cpus)?;
-        let ticks = self.server_ticks.saturating_sub(before.server_ticks);
-        let server = self.cpus.share_since(&before.cpus, cpus, ticks)?;
-        let here = usage.busy_share - usage.steal_share;
-        let interrupts = usage.irq_share + usage.softirq_share;
-        let others = match self.cpus.measures_interrupts() {
-            true => here - server - interrupts,
-            // the server's time contains those that came while it ran
-            false => (here - server) * (1.0 - interrupts / here.max(f64::MIN_POSITIVE)),
-        };
-        Some((usage.busy_share, others.max(0.0)))
+        Accounts::take(&self.roots, &self.server_processes).map_err(host)
     }
 }
 
@@ -357,39 +332,6 @@ mod tests {
     use taillab_model::summary::LoadErrors;
 
     use super::*;
-
-    /// What other programs had of CPU 0, which did this in 100 ticks, of which the server used some: user,
-    /// system, interrupts, softirqs.
-    fn others([user, system, irq, softirq]: [u64; 4], server_ticks: u64) -> f64 {
-        let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::below(folder.path());
-        std::fs::create_dir_all(&roots.proc).unwrap();
-        let at = |ticks: String, server_ticks| {
-            std::fs::write(roots.proc.join("stat"), ticks).unwrap();
-            Accounts {
-                cpus: CpuSample::take(&roots).unwrap(),
-                server_ticks,
-            }
-        };
-        let before = at("cpu0 0 0 0 0 0 0 0 0\n".to_owned(), 7);
-        let after = format!("cpu0 {user} 0 {system} 0 0 {irq} {softirq} 0\n");
-        let after = at(after, 7 + server_ticks);
-        let (busy, others) = after.shares_since(&before, &CpuSet::single(0)).unwrap();
-        assert_eq!(busy, 1.0);
-        others
-    }
-
-    #[test]
-    fn what_other_programs_had_is_neither_the_servers_nor_interrupts() {
-        let is = |others: f64, share: f64| (others - share).abs() < 1e-9;
-        // the server's time contains the softirqs that came while it ran
-        assert!(is(others([30, 10, 0, 60], 100), 0.0));
-        assert!(is(others([30, 10, 0, 60], 50), 0.2));
-        assert!(is(others([90, 10, 0, 0], 40), 0.6));
-        // the kernel measures interrupts, and no process's time contains them
-        assert!(is(others([60, 20, 10, 10], 80), 0.0));
-        assert!(is(others([60, 20, 10, 10], 50), 0.3));
-    }
 
     fn answered(responses: u64, stopped: Option<StopReason>) -> Saturation {
         Saturation {

@@ -139,7 +139,8 @@ pub fn measure(
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
     let wanted = (rate.following(), experiment.workload.precision());
-    let mut follower = Follower::new(wanted, &pace, (&roots, &server_cpus));
+    let server = (&roots, &server_cpus, rig.server_processes());
+    let mut follower = Follower::new(wanted, &pace, server);
     let open = OpenFleet {
         schedules,
         warm_up,

@@ -1,5 +1,6 @@
 //! Our own server under our own load: the setup that `run` and `bench` measure.
 
+mod accounts;
 mod background;
 mod blocks;
 mod calibrate;

@@ -5,12 +5,13 @@
 //! calibrated peak may be 60 or 96 % of the CPU. Every half second the capacity is therefore estimated
 //! again, from the requests answered for each second of CPU time.
 
-use taillab_host::{CpuSample, CpuSet, Roots};
+use taillab_host::{CpuSet, Roots};
 use taillab_load::{FleetProgress, Pace};
 use taillab_model::summary::{LoadSegment, MAX_CUT_SHARE};
 use taillab_model::{Monotonic, Nanos};
 use taillab_simulator::simulation::Precision;
 
+use super::accounts::Accounts;
 use super::precision::Watched;
 
 /// Window of the capacity estimate: long compared with the life of a queue, short compared with a minute.
@@ -103,7 +104,10 @@ pub struct Follower<'a> {
     following: Option<Following>,
     pace: &'a Pace,
     roots: Roots,
+    /// The server's.
     cpus: CpuSet,
+    /// The server's.
+    processes: Vec<u32>,
     /// The requested end, counted from the beginning of the load.
     end: Nanos,
     /// The last time at which no request had been sent yet: the load began no earlier.
@@ -119,7 +123,7 @@ pub struct Follower<'a> {
 struct Look {
     at: Monotonic,
     answered: u64,
-    cpu: CpuSample,
+    accounts: Accounts,
 }
 
 impl<'a> Follower<'a> {
@@ -128,13 +132,14 @@ impl<'a> Follower<'a> {
     pub fn new(
         (following, wanted): (Option<Following>, Option<Precision>),
         pace: &'a Pace,
-        (roots, cpus): (&Roots, &CpuSet),
+        (roots, cpus, processes): (&Roots, &CpuSet, Vec<u32>),
     ) -> Self {
         Self {
             following,
             pace,
             roots: roots.clone(),
             cpus: cpus.clone(),
+            processes,
             end: pace.end(),
             began: None,
             sent_before: None,
@@ -158,13 +163,13 @@ impl<'a> Follower<'a> {
         let Some(following) = self.following else {
             return;
         };
-        let Ok(cpu) = CpuSample::take(&self.roots) else {
+        let Ok(accounts) = Accounts::take(&self.roots, &self.processes) else {
             return;
         };
         self.looks.push(Look {
             at: now,
             answered: progress.received(),
-            cpu,
+            accounts,
         });
         let in_window = |look: &Look| now.saturating_since(look.at) <= WINDOW;
         let first = self.looks.iter().position(in_window).unwrap_or(0);
@@ -201,18 +206,18 @@ impl<'a> Follower<'a> {
     /// The server's rate and CPU use between two samples.
     fn between(&self, first: usize, last: usize) -> Option<LoadSegment> {
         let (first, last) = (self.looks.get(first)?, self.looks.get(last)?);
-        let usage = last.cpu.usage_since(&first.cpu, &self.cpus)?;
+        let shares = last.accounts.shares_since(&first.accounts, &self.cpus)?;
         let length = last.at.saturating_since(first.at);
         let answered = last.answered.saturating_sub(first.answered);
         let began = self.began? + self.pace.warm_up();
         let rate_per_s = answered as f64 / length.as_secs_f64();
-        let known = length > Nanos::ZERO && answered > 0 && usage.busy_share > 0.0;
+        let known = length > Nanos::ZERO && answered > 0 && shares.busy > 0.0;
         known.then(|| LoadSegment {
             from_ns: first.at.saturating_since(began),
             length_ns: length,
             rate_per_s,
-            busy_share: usage.busy_share,
-            capacity_per_s: rate_per_s / usage.busy_share,
+            busy_share: shares.busy,
+            capacity_per_s: rate_per_s / shares.busy,
         })
     }
 
@@ -283,7 +288,7 @@ mod tests {
         let (warm_up, asked) = (Nanos::from_secs(2), Nanos::from_secs(6));
         let pace = Pace::new(warm_up, asked, Nanos::from_secs(42));
         let (roots, cpus) = (Roots::default(), CpuSet::single(0));
-        let mut follower = Follower::new((None, None), &pace, (&roots, &cpus));
+        let mut follower = Follower::new((None, None), &pace, (&roots, &cpus, vec![]));
         let half = Nanos::from_millis(500);
         let mut now = warm_up;
         // what the warm-up was like does not matter

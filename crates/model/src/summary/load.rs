@@ -57,7 +57,7 @@ pub struct LoadSegment {
     /// Requests answered per second.
     #[schemars(range(min = 0))]
     pub rate_per_s: f64,
-    /// Share of the time of the server's CPUs that was used, by anyone.
+    /// Share of the time of the server's CPUs that was used, without programs that gave way to the server.
     #[schemars(range(min = 0, max = 1))]
     pub busy_share: f64,
     /// Rate ÷ share: what the CPUs could answer.
