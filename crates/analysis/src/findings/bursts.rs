@@ -8,15 +8,21 @@ use crate::fmt::{Count, Counted};
 /// The largest number of roots that are told.
 const TOLD: usize = 3;
 
+/// Fewer bursts say nothing of what others begin with.
+const MIN_BURSTS: u64 = 3;
+
 /// `12 of 27 bursts of slow requests: kdamond.0 on the core, 1.10 ms to 14.6 ms; 9: softirqs RCU on the core, …`.
-/// It is certain of these bursts; the interval is for those of another measurement.
+/// It is certain of these bursts; the interval is for those of other measurements.
 pub(super) fn roots(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = facts.explanation;
     let (chief, others) = explanation.burst_roots.split_first()?;
+    if explanation.bursts < MIN_BURSTS {
+        return None;
+    }
     let share = chief.share;
     let again = share.lo.zip(share.hi).map(|(lo, hi)| {
         format!(
-            " ({} to {} of another measurement's)",
+            " (95 % interval {} to {})",
             WholePercent(lo),
             WholePercent(hi)
         )

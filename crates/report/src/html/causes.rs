@@ -1,12 +1,13 @@
 //! Findings, the composition of the tail by cause, and who did it.
 
+use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Finding};
 
 use super::bars::{Bar, Segment, put_bars};
 use crate::causes::{class, composition_table, culprits_table};
 use crate::document::Document;
 use crate::explained::{self, Composition};
-use crate::figures::{counted, glued, micros_f64, percent};
+use crate::figures::{counted, glued, percent};
 use crate::markup::{Esc, Markup, paragraph, put, section};
 
 /// Causes that get a colour, not counting `unexplained`.
@@ -99,18 +100,21 @@ fn put_shares(page: &mut Markup, composition: &Composition<'_>) {
             let drawn = parts.filter(|(_, (_, length))| *length > 0.0);
             let segment = |(place, (part, length))| {
                 let share = composition.share(band, part);
-                let excess = micros_f64(composition.mean_excess_ns(band, part));
+                let excess = composition.mean_excess_ns(band, part).round();
+                let excess = Nanos::new(excess as u64);
                 Segment {
                     class: class(composition, place),
                     from: None,
                     length,
-                    title: format!("{}: {excess} µs, {}", part.label(), percent(share, 1)),
+                    title: format!("{}: {excess}, {}", part.label(), percent(share, 1)),
                     text: (length >= ROOM_FOR_TEXT).then(|| percent(share, 0)),
                 }
             };
             Bar {
                 name: explained::band_name(band),
-                total: format!("{} µs", micros_f64(explained::band_excess_ns(band))),
+                total: glued(
+                    &Nanos::new(explained::band_excess_ns(band).round() as u64).to_string(),
+                ),
                 segments: drawn.map(segment).collect(),
             }
         })

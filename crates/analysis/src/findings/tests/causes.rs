@@ -125,11 +125,15 @@ fn bursts_are_told_by_what_they_began_with_where_shares_are_in_doubt() {
     let finding = case.findings().remove(0);
     assert_eq!(
         finding.text,
-        "12 of 27 bursts of slow requests (28 % to 63 % of another measurement's): `kdamond.0` on the core, \
+        "12 of 27 bursts of slow requests (95 % interval 28 % to 63 %): `kdamond.0` on the core, \
          1.10 ms to 14.6 ms; 9: softirqs `RCU` on the core, 900 µs; 6: the hypervisor, which took the \
          server's CPU away, 2.00 ms to 4.00 ms."
     );
     assert!(!finding.inconclusive);
+    // two bursts say nothing of others
+    case.bursts = 2;
+    assert!(case.texts().iter().all(|text| !text.contains("bursts of")));
+    case.bursts = 27;
     // where the shares are certain, the causes are told instead
     case.causes[0].excess_share_above_p99.lo = Some(0.4);
     assert!(case.texts().iter().all(|text| !text.contains("12 of 27")));
