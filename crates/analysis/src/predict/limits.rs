@@ -1,8 +1,15 @@
 //! What the reader of a forecast should know about the replay.
 
 use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
 
 use crate::replay::Observed;
+
+/// Of so many requests, some find a CPU idle, unless other programs keep it awake.
+const MANY_REQUESTS: usize = 10_000;
+
+/// From fewer wake-ups of an idle CPU it is not known what one costs.
+const FEW_WAKES: usize = 30;
 
 /// The limits of a replay of this queue.
 pub(super) fn limits(observed: &Observed) -> Vec<String> {
@@ -26,6 +33,15 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
              usual work for them"
         ));
     }
+    let is_never_idle =
+        observed.requests.len() >= MANY_REQUESTS && observed.wakes_ns.len() < FEW_WAKES;
+    if is_never_idle && observed.shows(Cause::Background) {
+        limits.push(
+            "the server's CPUs were hardly ever idle, so what it costs to wake them is not known: forecasts \
+             without other threads leave it out, which matters most at p50"
+                .to_owned(),
+        );
+    }
     if let Some(each_ns) = observed.receives_response_ns() {
         limits.push(format!(
             "the CPU that sends a response also receives it for the client, {} each: forecasts without softirqs \
@@ -39,6 +55,23 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::agreement::observed;
+
+    #[test]
+    fn what_nobody_saw_is_left_out_and_said() {
+        let job = (1_000, 100, 0, 0);
+        let mut observed = observed(&vec![job; 10_000], &[vec![(50_000, 5_000, 0); 30]]);
+        let says = |observed: &Observed| {
+            let mut limits = limits(observed).into_iter();
+            limits.any(|limit| limit.contains("hardly ever idle"))
+        };
+        assert!(says(&observed));
+        observed.wakes_ns = vec![(20_000, 0); 100];
+        assert!(!says(&observed));
+        observed.wakes_ns.clear();
+        observed.requests.truncate(1_000);
+        assert!(!says(&observed));
+    }
 
     #[test]
     fn the_requests_of_slices_are_not_called_stretches_of_time() {

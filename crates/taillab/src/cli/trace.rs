@@ -132,7 +132,7 @@ pub struct ResultArgs {
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
-    /// Only print the result; the recording is a temporary file
+    /// Only print the result; the recording is in memory, from 32 MiB on in a temporary file
     #[arg(hide_short_help = true, long, conflicts_with = "output")]
     pub no_save: bool,
 }
