@@ -520,13 +520,33 @@ mod tests {
         }
     }
 
+    /// A paragraph of its own, with what it means, how it is seen and what treats it, in this order.
     #[test]
     fn each_cause_has_its_paragraph_in_the_documentation() {
         const DOCS: &str = include_str!("../../../docs/causes.md");
+        let paragraphs: Vec<&str> = DOCS.split("\n\n**`").skip(1).collect();
         for cause in Cause::ALL {
-            let bold = format!("**`{}`**", cause.key());
-            assert_eq!(DOCS.matches(&bold).count(), 1, "{bold} in docs/causes.md");
+            let begins = format!("{}`**: ", cause.key());
+            let own: Vec<&str> = (paragraphs.iter())
+                .filter_map(|paragraph| paragraph.strip_prefix(&begins))
+                .collect();
+            let [text] = own[..] else {
+                panic!(
+                    "{} paragraphs of docs/causes.md begin with {begins}",
+                    own.len()
+                );
+            };
+            let text = text.split("\n## ").next().unwrap_or(text);
+            let parts = text.split_once("Seen ");
+            let parts = parts.and_then(|(means, rest)| Some((means, rest.split_once("treat")?)));
+            let Some((means, (seen, _))) = parts else {
+                panic!("docs/causes.md does not say how {begins} is seen, and then what treats it");
+            };
+            let is_sentence = |text: &str| text.len() > 20 && text.trim_end().ends_with('.');
+            assert!(is_sentence(means), "{begins} {means}");
+            assert!(seen.len() > 20, "{begins} {seen}");
         }
+        assert_eq!(paragraphs.len(), Cause::ALL.len());
     }
 
     #[test]
