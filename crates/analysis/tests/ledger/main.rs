@@ -6,6 +6,7 @@ mod forecasts;
 mod happened;
 mod ideal;
 mod kernel;
+mod order;
 mod own;
 mod parts;
 mod queues;
