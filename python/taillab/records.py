@@ -2121,6 +2121,15 @@ class Sleeping(Record):
     """Wake-ups of workers per second, all workers together."""
 
 
+class SlowOperation(Record):
+    """How many of the slow requests asked for the same."""
+
+    name: str
+    """The name of the command or method: `EVALSHA`, `GET`."""
+    requests: int
+    """How many there were."""
+
+
 class SlowRequest(Record):
     """One of the slowest requests in detail."""
 
@@ -2155,6 +2164,10 @@ class SlowRequests(Record):
     """For how long on average."""
     mean_own_ns: Nanos
     """Their mean own time on the CPU."""
+    operations: list[SlowOperation]
+    """What they asked for, the most frequent first; empty where their content was not read. Those without a
+    known name are left out.
+    """
     others_own_ns: Nanos
     """The same of all others."""
     requests: int

@@ -32,8 +32,10 @@ def slow_log(port, folder):
 def checks(seen):
     ran = [ns for number, ns in seen.after.items() if number not in seen.before]
     yield named_first(seen.result, ("slow_service",), lambda who: True)
-    slow = seen.result["explanation"].get("slow_requests") or {"requests": 0, "mean_own_ns": None, "delayed": 0}
+    slow = seen.result["explanation"].get("slow_requests") or {"requests": 0, "operations": [], "mean_own_ns": None, "delayed": 0}
     yield within("the scripts are counted", slow["requests"], len(ran), len(ran))
+    asked = [(one["name"], one["requests"]) for one in slow["operations"]]
+    yield Check("the scripts are named", asked == [("EVALSHA", len(ran))], f"{asked}")
     mean = sum(ran) / max(1, len(ran))
     yield near("a script takes as long as Redis' own log says", slow["mean_own_ns"], mean, 0.1)
     yield Check("whom they delayed is told", slow["delayed"] > 0, f"{slow['delayed']} others")

@@ -7,6 +7,7 @@ use crate::clients::Clients;
 use crate::requests::{Requests, reordered};
 use crate::slices::Slices;
 use crate::spans::Span;
+use crate::spoken::Beginnings;
 
 /// How the client's records and the matched requests joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub struct Matched {
     pub forgotten: u64,
     /// The number of requests to which no response is due. They are not in the other lists.
     pub silent: u64,
+    /// What the connections began with whose content was read.
+    pub beginnings: Beginnings,
     /// The blind windows of all CPUs, in order of their ends.
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
@@ -205,6 +208,9 @@ impl Matched {
     /// Adds the matched request at `place` in `others`.
     pub(crate) fn push_from(&mut self, others: &Self, place: usize) {
         self.requests.push(others.requests.get(place));
+        if let command @ Some(_) = others.requests.command(place) {
+            self.requests.set_command(command);
+        }
         self.keys.push(others.keys[place]);
         (self.clients).copy(others.keys[place].connection, &others.clients);
         self.workers.push(others.workers[place]);

@@ -1,6 +1,7 @@
 //! Blanks content in a recording: of the bytes that client and server exchange, only lengths and
-//! keywords are kept, so that framing finds where messages end. Keys, values, paths, cookies and bodies
-//! are blanked before anything is written.
+//! keywords are kept, so that framing finds where messages end, and the names of commands that the protocol
+//! itself has ([`commands`](crate::commands)). Keys, values, arguments, paths, cookies and bodies are blanked before
+//! anything is written.
 //!
 //! It parses the streams as the matcher does, but in the order in which the events come, which is not
 //! yet the order of time.
@@ -8,6 +9,9 @@
 //! A packet that does not follow the last one of its stream, or one that was not understood (a body that ends
 //! with the connection, another protocol), is parsed as the beginning of a message. A part of a body may look
 //! like one. So nothing of the packet is kept unless all of it is understood, in one call.
+//!
+//! Where a packet of the client begins as those of [another protocol](OtherProtocol) do, a mark of that protocol
+//! replaces its beginning.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use taillab_model::{EventKind, Nanos, PackedEvent};
 
 use crate::matcher::framing::{BLANK, Direction, Framing, Parser};
+use crate::spoken::OtherProtocol;
 
 /// The largest number of streams. Beyond it, all are forgotten, and followed again from their next message.
 const MOST_STREAMS: usize = 1 << 16;
@@ -88,6 +93,8 @@ struct Probation {
     from: usize,
     /// Something before it was not understood or not seen, so it must be understood as a whole.
     is_doubtful: bool,
+    /// It begins as a packet of this protocol does.
+    other: Option<OtherProtocol>,
 }
 
 /// What the blanked content of a packet begins with: no message does, in any protocol.
@@ -114,7 +121,7 @@ impl Redaction {
             .reading(cpu)
             .and_then(|reading| reading.probation.as_mut())
         {
-            probation.from = 0;
+            (probation.from, probation.other) = (0, None);
         }
         for place in 0..events.len() {
             let (so_far, rest) = events.split_at_mut(place);
@@ -159,8 +166,8 @@ impl Redaction {
                         response,
                     };
                     rest[0] = PackedEvent::new(at, kind);
-                    if let Some(Probation { from, .. }) = failed {
-                        blank(&mut events[from..=place]);
+                    if let Some(Probation { from, other, .. }) = failed {
+                        blank(&mut events[from..=place], other);
                     }
                 }
                 _ => {}
@@ -203,7 +210,7 @@ impl Redaction {
             && !parser.has_understood(reading.left.into())
         {
             parser.lose();
-            blank(&mut events[probation.from..]);
+            blank(&mut events[probation.from..], probation.other);
         }
     }
 
@@ -253,7 +260,11 @@ impl Redaction {
             is_first: true,
             left: bytes,
             recorded_left: bytes.min(self.framing.payload_bytes().into()),
-            probation: (is_new || is_doubtful).then_some(Probation { from, is_doubtful }),
+            probation: (is_new || is_doubtful).then_some(Probation {
+                from,
+                is_doubtful,
+                other: None,
+            }),
             own: own.flatten(),
         });
     }
@@ -286,7 +297,16 @@ impl Redaction {
         if is_first && reading.response && stream.parser.lacks_body(new) {
             stream.parser.restart();
         }
+        let begins = is_first && again.is_empty() && stream.parser.is_at_start();
+        let other = OtherProtocol::of(new).filter(|_| begins && !reading.response);
         stream.parser.redact(new);
+        if let Some(other) = other {
+            let marked = new.iter_mut().zip(other.mark());
+            marked.for_each(|(byte, mark)| *byte = *mark);
+        }
+        if let Some(probation) = &mut reading.probation {
+            probation.other = probation.other.or(other);
+        }
         stream.next = stream.next.wrapping_add(new.len() as u32);
         match stream.parser.is_lost() {
             true => reading.probation.take(),
@@ -335,9 +355,11 @@ impl Stream {
     }
 }
 
-/// Blanks the content of these events, so that no message is found in it.
-fn blank(events: &mut [PackedEvent]) {
-    let mut text = NO_MESSAGE.iter().chain(std::iter::repeat(&BLANK));
+/// Blanks the content of these events, so that no message is found in it, except that it is of an `other` protocol.
+fn blank(events: &mut [PackedEvent], other: Option<OtherProtocol>) {
+    let begins = other.map_or(&[][..], OtherProtocol::mark);
+    let text = begins.iter().chain(NO_MESSAGE);
+    let mut text = text.chain(std::iter::repeat(&BLANK));
     for event in events {
         if let EventKind::Payload {
             mut bytes,

@@ -2,13 +2,15 @@
 
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, Stamps};
 
+use crate::commands::Command;
 use crate::id_map::IdMap;
 
 /// This offset means: no stamp. For T6, which is always known, it means that the stamps do not fit
 /// into offsets and are stored separately.
 const NONE: u32 = u32::MAX;
 
-/// Requests by their place: 28 bytes each, and 25 more once the client's times are known.
+/// Requests by their place: 28 bytes each, 25 more once the client's times are known, and 2 more where the content was
+/// read.
 ///
 /// T2 to T6 are offsets from T1 of at most 4.29 s. Stamps that do not fit, because they are further
 /// away or before T1, are stored whole in a map, so nothing is lost.
@@ -24,6 +26,8 @@ pub struct Requests {
     clients: Vec<Option<ClientTimes>>,
     /// The operation of each; like `clients`.
     operations: Vec<Option<Operation>>,
+    /// The command of each; empty, or as long as the others.
+    commands: Vec<Option<Command>>,
 }
 
 /// T2 to T6 as offsets, if they fit.
@@ -111,7 +115,12 @@ impl Requests {
             .map_or(self.came_in[place], |client| client.intended)
     }
 
-    /// Everything that is known about the request at `place`.
+    /// What the request at `place` asks for, where its content was read and that has a name.
+    pub fn command(&self, place: usize) -> Option<Command> {
+        self.commands.get(place).copied().flatten()
+    }
+
+    /// What is known about the stamps and the client of the request at `place`.
     pub fn get(&self, place: usize) -> Request {
         Request {
             server: self.stamps(place),
@@ -146,6 +155,17 @@ impl Requests {
             self.clients.push(None);
             self.operations.push(None);
         }
+        if !self.commands.is_empty() {
+            self.commands.push(None);
+        }
+    }
+
+    /// Sets what the last request asks for.
+    pub(crate) fn set_command(&mut self, command: Option<Command>) {
+        self.commands.resize(self.len(), None);
+        if let Some(last) = self.commands.last_mut() {
+            *last = command;
+        }
     }
 
     /// Sets what the client knows about the request at `place`.
@@ -169,12 +189,14 @@ impl Requests {
     /// Removes the requests from `place` on and returns them.
     pub(crate) fn split_off(&mut self, place: usize) -> Self {
         let clients = place.min(self.clients.len());
+        let commands = place.min(self.commands.len());
         let mut later = Self {
             came_in: self.came_in.split_off(place),
             offsets_ns: self.offsets_ns.split_off(place),
             unusual: IdMap::default(),
             clients: self.clients.split_off(clients),
             operations: self.operations.split_off(clients),
+            commands: self.commands.split_off(commands),
         };
         let first = place as u32;
         let moved = self.unusual.extract_if(|at, _| *at >= first);
@@ -200,6 +222,9 @@ impl Requests {
             self.clients = reordered(&self.clients, order);
             self.operations = reordered(&self.operations, order);
         }
+        if !self.commands.is_empty() {
+            self.commands = reordered(&self.commands, order);
+        }
         if !self.unusual.is_empty() {
             let mut unusual = std::mem::take(&mut self.unusual);
             let moved = order.iter().enumerate();
@@ -214,6 +239,7 @@ pub(crate) fn reordered<T: Copy>(items: &[T], order: &[u32]) -> Vec<T> {
     order.iter().map(|&place| items[place as usize]).collect()
 }
 
+/// Of what the requests ask for, nothing: a [`Request`] does not say it.
 impl PartialEq for Requests {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -239,6 +265,7 @@ impl FromIterator<Request> for Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::REDIS;
 
     fn at(ns: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(ns)
@@ -304,9 +331,15 @@ mod tests {
         for place in 0..=all().len() {
             let mut first: Requests = all().into_iter().collect();
             first.set_client(1, None, Some(Operation::Get));
+            first.set_command(Command::named(b"GET", REDIS));
             let whole: Vec<Request> = first.iter().collect();
             let later = first.split_off(place);
             assert_eq!(first.len(), place);
+            let last = match later.len() {
+                0 => first.command(first.len() - 1),
+                left => later.command(left - 1),
+            };
+            assert_eq!(last.map(Command::name), Some("GET"));
             assert!(first.iter().chain(later.iter()).eq(whole));
         }
     }
@@ -315,10 +348,15 @@ mod tests {
     fn sorting_moves_every_column() {
         let mut requests: Requests = all().into_iter().collect();
         requests.set_client(0, None, Some(Operation::Call));
+        // of the last one, whose T1 is the first
+        requests.set_command(Command::named(b"GET", REDIS));
         let mut expected: Vec<Request> = requests.iter().collect();
         expected.sort_by_key(|request| request.server.t1);
         let order = requests.order().unwrap_or_default();
         requests.reorder(&order);
+        let commands = (0..requests.len()).filter_map(|place| requests.command(place));
+        assert_eq!(commands.map(Command::name).collect::<Vec<_>>(), ["GET"]);
+        assert_eq!(requests.command(0).map(Command::name), Some("GET"));
         assert_eq!(requests.iter().collect::<Vec<_>>(), expected);
         assert_eq!(requests.order(), None);
     }

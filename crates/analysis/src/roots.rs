@@ -149,6 +149,7 @@ mod tests {
             place,
             stamps: Stamps::new(at, [None; 4], at),
             port: 0,
+            command: None,
             worker: 9,
             asked: true,
             slice: None,

@@ -3,10 +3,13 @@
 //! The lengths of requests' own work fall into two groups where some ask for far more than the rest, such as a
 //! script among lookups: there is a wide gap between the groups, and few are above it.
 
+use std::collections::BTreeMap;
+
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, SlowRequests};
+use taillab_model::explanation::{Cause, SlowOperation, SlowRequests};
 use taillab_model::histogram::{cell, cell_of};
 
+use crate::commands::Command;
 use crate::id_map::grow_to;
 use crate::ledger::{Entry, Labels};
 
@@ -43,7 +46,7 @@ impl CountAndSum {
     }
 }
 
-/// CountAndSum up how long requests work, and how long they wait for the slow service of others.
+/// Sums up how long requests work, and how long they wait for the slow service of others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     /// By the cell of the length.
@@ -51,6 +54,8 @@ pub(crate) struct Shadow {
     /// What of that is charged as slow service.
     own_slow_ns: Vec<u64>,
     delays: Vec<CountAndSum>,
+    /// How many requests of a cell asked for what.
+    commands: BTreeMap<(Command, usize), u64>,
 }
 
 impl Shadow {
@@ -58,7 +63,7 @@ impl Shadow {
         if !entry.asked {
             return;
         }
-        self.add_own(entry.own_ns, entry.own_slow_ns);
+        self.add_own(entry.own_ns, entry.own_slow_ns, entry.command);
         let is_slow = |label| labels.cause(label) == Cause::SlowService;
         let slow = entry.parts.iter().filter(|(label, _)| is_slow(*label));
         let slow_ns: u64 = slow.map(|(_, ns)| ns).sum();
@@ -68,8 +73,11 @@ impl Shadow {
         }
     }
 
-    fn add_own(&mut self, ns: u64, slow_ns: u64) {
+    fn add_own(&mut self, ns: u64, slow_ns: u64, command: Option<Command>) {
         let cell = cell(ns, BITS);
+        if let Some(command) = command {
+            *self.commands.entry((command, cell)).or_default() += 1;
+        }
         grow_to(&mut self.own, cell).add(ns);
         *grow_to(&mut self.own_slow_ns, cell) += slow_ns;
     }
@@ -91,11 +99,29 @@ impl Shadow {
         let delayed = sum(&self.delays[least..]);
         Some(SlowRequests {
             requests: slow.n,
+            operations: self.operations(first),
             mean_own_ns: Nanos::new(mean_ns),
             others_own_ns: Nanos::new(others.ns / others.n),
             delayed: delayed.n,
             mean_delay_ns: Nanos::new(delayed.ns / delayed.n.max(1)),
         })
+    }
+
+    /// What the requests from a cell on asked for, the most frequent first.
+    fn operations(&self, first: usize) -> Vec<SlowOperation> {
+        let mut found: Vec<SlowOperation> = Vec::new();
+        for ((command, _), requests) in self.commands.iter().filter(|((_, cell), _)| *cell >= first)
+        {
+            match found.last_mut().filter(|last| last.name == command.name()) {
+                Some(last) => last.requests += requests,
+                None => found.push(SlowOperation {
+                    name: command.name().to_owned(),
+                    requests: *requests,
+                }),
+            }
+        }
+        found.sort_by_key(|operation| std::cmp::Reverse(operation.requests));
+        found
     }
 
     /// The first cell above the widest gap, if that is wide enough.
@@ -116,21 +142,46 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::REDIS;
 
     /// Requests of 50 to 70 µs, and so many that work for 33 ms and delay 300 others by 11 ms each.
     fn shadow(slow: u64) -> Option<SlowRequests> {
         let mut shadow = Shadow::default();
         for i in 0..10_000 {
-            shadow.add_own(50_000 + i % 20_000, i % 1_000);
+            shadow.add_own(50_000 + i % 20_000, i % 1_000, None);
         }
         for i in 0..slow {
-            shadow.add_own(33_000_000 + i, 32_900_000);
+            shadow.add_own(33_000_000 + i, 32_900_000, None);
         }
         for _ in 0..slow * 300 {
             grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000);
             grow_to(&mut shadow.delays, cell(900, BITS)).add(900);
         }
         shadow.finish()
+    }
+
+    /// Who made the shadow was not said. Only what the slow ones asked for is.
+    #[test]
+    fn what_the_slow_ones_ask_for_is_counted() {
+        let named = |name: &[u8]| Command::named(name, REDIS);
+        let mut shadow = Shadow::default();
+        for i in 0..10_000 {
+            let name: &[u8] = if i % 2 == 0 { b"GET" } else { b"EVALSHA" };
+            shadow.add_own(50_000 + i % 20_000, i % 1_000, named(name));
+        }
+        for i in 0..9 {
+            // in cells of their own
+            shadow.add_own(33_000_000 + i * 5_000_000, 32_900_000, named(b"EVALSHA"));
+        }
+        (0..2).for_each(|_| shadow.add_own(33_000_000, 32_900_000, named(b"KEYS")));
+        shadow.add_own(33_000_000, 32_900_000, None);
+        let found = shadow.finish().unwrap();
+        let operations = found.operations.iter();
+        let operations: Vec<(&str, u64)> = operations
+            .map(|operation| (operation.name.as_str(), operation.requests))
+            .collect();
+        assert_eq!(found.requests, 12);
+        assert_eq!(operations, [("EVALSHA", 9), ("KEYS", 2)]);
     }
 
     #[test]
@@ -149,17 +200,17 @@ mod tests {
     #[test]
     fn requests_that_were_not_seen_to_work_hide_none() {
         let mut shadow = Shadow::default();
-        shadow.add_own(0, 0);
-        (0..10_000).for_each(|_| shadow.add_own(50_000, 0));
-        (0..12).for_each(|_| shadow.add_own(33_000_000, 32_900_000));
+        shadow.add_own(0, 0, None);
+        (0..10_000).for_each(|_| shadow.add_own(50_000, 0, None));
+        (0..12).for_each(|_| shadow.add_own(33_000_000, 32_900_000, None));
         assert_eq!(shadow.finish().map(|slow| slow.requests), Some(12));
     }
 
     #[test]
     fn requests_that_were_not_seen_to_work_are_no_other_group() {
         let mut shadow = Shadow::default();
-        (0..10_000).for_each(|_| shadow.add_own(0, 0));
-        (0..12).for_each(|_| shadow.add_own(50_000, 20_000));
+        (0..10_000).for_each(|_| shadow.add_own(0, 0, None));
+        (0..12).for_each(|_| shadow.add_own(50_000, 20_000, None));
         assert_eq!(shadow.finish(), None);
     }
 
@@ -167,8 +218,8 @@ mod tests {
     #[test]
     fn one_that_stands_out_is_not_blamed_for_all() {
         let mut shadow = Shadow::default();
-        (0..10_000).for_each(|_| shadow.add_own(50_000, 20_000));
-        shadow.add_own(900_000, 870_000);
+        (0..10_000).for_each(|_| shadow.add_own(50_000, 20_000, None));
+        shadow.add_own(900_000, 870_000, None);
         assert_eq!(shadow.finish(), None);
     }
 

@@ -38,6 +38,7 @@ use crate::predict::PREDICTED_QUANTILES;
 use crate::replay::Sampler;
 use crate::sent_again::{self, resent_responses};
 use crate::spans::{Spans, earlier};
+use crate::spoken::Beginnings;
 use crate::statistics::{Observations, counted_curve};
 use crate::streaming::limits::limits;
 use crate::streaming::on_schedule::{OnSchedule, view};
@@ -207,6 +208,7 @@ pub struct Analysis<'c> {
     shown_by: usize,
     /// Requests to which no response is due.
     silent: u64,
+    beginnings: Beginnings,
     /// Matched requests that no record of the client explains; `None` without a client.
     unexplained: Option<u64>,
     /// A window shows what the CPUs did.
@@ -257,6 +259,7 @@ impl<'c> Analysis<'c> {
             windows: 0,
             shown_by: 0,
             silent: 0,
+            beginnings: Beginnings::default(),
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
@@ -298,6 +301,7 @@ impl<'c> Analysis<'c> {
         self.events += matched.events;
         self.late_events += matched.late_events;
         self.silent += matched.silent;
+        self.beginnings = self.beginnings.plus(matched.beginnings);
         self.left_out.from_before += matched.from_before;
         self.left_out.elsewhere += matched.elsewhere;
         self.left_out.parts += matched.parts;
@@ -398,6 +402,7 @@ impl<'c> Analysis<'c> {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn, summed.measured.factors()),
             late_events: self.late_events,
+            speaks: self.beginnings.mostly(),
             unexplained: self.unexplained.unwrap_or(0),
             scheduled,
             client_minus_server: self.unexplained.map(|_| client_minus_server.clone()),

@@ -4,11 +4,13 @@ use crate::common;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::redaction::redacted;
 use common::exchanges::{Connection, Exchange, Truth};
 use common::talk::Talk;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_analysis::commands::Command;
 use taillab_analysis::matcher::framing::{Direction, Lost, Message, Parser};
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
 use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
@@ -496,6 +498,53 @@ fn what_has_no_known_end_is_said() {
         response(Framing::Resp, "*0\r\n*-1\r\n"),
         (vec![4, 9], false)
     );
+}
+
+/// By a name that the protocol has, in whichever letters, and by no other; what is recorded says the same.
+#[test]
+fn what_a_request_asks_for_is_known_by_its_name() {
+    let binary = [&[0x80, 0x0c][..], &[0; 22]].concat();
+    let answer = [&[0x81, 0x0c][..], &[0; 22]].concat();
+    let get = (&b"*2\r\n$3\r\nget\r\n$1\r\nk\r\n"[..], &b"$-1\r\n"[..]);
+    let cases = [
+        (Framing::Resp, get, Some("GET")),
+        (
+            Framing::Resp,
+            (b"*2\r\n$7\r\nEVALSHA\r\n$1\r\nk\r\n", b":1\r\n"),
+            Some("EVALSHA"),
+        ),
+        (
+            Framing::Resp,
+            (b"*2\r\n$5\r\nSETEy\r\n$1\r\nk\r\n", b":1\r\n"),
+            None,
+        ),
+        (Framing::Resp, (b"PING\r\n", b"+PONG\r\n"), Some("PING")),
+        (
+            Framing::Memcached,
+            (b"gets key\r\n", b"END\r\n"),
+            Some("gets"),
+        ),
+        (Framing::Memcached, (&binary, &answer), Some("get")),
+        (
+            Framing::Http1,
+            (b"HEAD /cart HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"),
+            Some("HEAD"),
+        ),
+        (fixed(3, 2), (b"GET", b"ok"), None),
+    ];
+    for (framing, (request, response), name) in cases {
+        let mut talk = Talk::opened(40_000);
+        for _ in 0..3 {
+            talk.asks(request);
+            talk.answers(response);
+        }
+        for events in [redacted(&talk.events, framing, 1..9, 7), talk.events] {
+            let found = matched(&events, framing);
+            let names = (0..found.requests.len()).map(|place| found.requests.command(place));
+            let names: Vec<Option<&str>> = names.map(|one| one.map(Command::name)).collect();
+            assert_eq!(names, [name; 3], "{framing}");
+        }
+    }
 }
 
 #[test]

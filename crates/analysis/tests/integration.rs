@@ -27,6 +27,7 @@ mod replay_golden;
 mod retransmissions;
 mod rules;
 mod slices;
+mod spoken;
 mod streams;
 mod survivors;
 mod turns;

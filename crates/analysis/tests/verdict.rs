@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 use common::server::Server;
+use taillab_analysis::spoken::OtherProtocol;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::streaming::{RecordingSums, ServerFacts};
 use taillab_analysis::timeline::Timeline;
@@ -965,6 +966,29 @@ fn a_trace_is_judged_by_what_was_recorded() {
             .text
             .contains("speaks what --protocol says")
     );
+    // what the server speaks may be known, and what cannot work is not advised
+    let advised = |server: &ServerEvidence, recording| {
+        let judged = said(&Evidence {
+            server: Some(server),
+            recording: Some(recording),
+            ..Evidence::default()
+        });
+        let mut all = judged.warnings.into_iter();
+        all.find(|warning| warning.key == "ambiguous").unwrap().text
+    };
+    server.speaks = Some(OtherProtocol::Tls);
+    let encrypted = advised(&server, recording(true, None));
+    assert!(
+        encrypted.ends_with("speaks TLS, whose content cannot be read, so leave --protocol out")
+    );
+    let without = advised(&server, recording(false, None));
+    assert!(!without.contains("TLS"), "{without}");
+    let datagrams = TraceFacts {
+        datagrams: true,
+        ..recording(false, None)
+    };
+    let datagrams = advised(&server, datagrams);
+    assert!(!datagrams.contains("--protocol"), "{datagrams}");
 }
 
 /// Conditions of the machine come last, and none is reported twice.

@@ -42,11 +42,24 @@ pub struct BurstRoot {
     pub longest_ns: Nanos,
 }
 
+/// How many of the slow requests asked for the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowOperation {
+    /// The name of the command or method: `EVALSHA`, `GET`.
+    pub name: String,
+    /// How many there were.
+    pub requests: u64,
+}
+
 /// Requests whose own work takes far longer than that of the others, and whom they delayed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowRequests {
     /// How many there were.
     pub requests: u64,
+    /// What they asked for, the most frequent first; empty where their content was not read. Those without a known
+    /// name are left out.
+    #[serde(default)]
+    pub operations: Vec<SlowOperation>,
     /// Their mean own time on the CPU.
     pub mean_own_ns: Nanos,
     /// The same of all others.

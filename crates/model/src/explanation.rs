@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
-pub use crate::bursts::{BurstRoot, Clustering, SlowRequests};
+pub use crate::bursts::{BurstRoot, Clustering, SlowOperation, SlowRequests};
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 pub use crate::program::{Program, programs};
 pub use crate::send_wait::SendWait;

@@ -36,6 +36,7 @@ fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
         place: 0,
         stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(sojourn_ns)),
         port: 0,
+        command: None,
         worker: 9,
         asked: true,
         slice: None,

@@ -2,7 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{
-    Cause, CauseShare, Finding, PredictedPoint, Prediction, programs,
+    Cause, CauseShare, Finding, PredictedPoint, Prediction, SlowRequests, programs,
 };
 
 use super::bursts;
@@ -85,11 +85,29 @@ fn slow_requests(facts: &Facts<'_>, share: &str) -> Option<String> {
         ),
     };
     Some(format!(
-        "{} whose own work takes {} (that of the others {}){delayed}, {share} of the excess above p99",
-        Counted(slow.requests, "request", "requests"),
+        "{} whose own work takes {} (that of the others {}){delayed}, {share} {}",
+        who_was_slow(slow),
         slow.mean_own_ns,
-        slow.others_own_ns
+        slow.others_own_ns,
+        facts.above_p99()
     ))
+}
+
+/// `` 12 × `EVALSHA` ``, `` 12 × `EVALSHA`, 3 × `KEYS` and 4 others ``, or `12 requests`.
+fn who_was_slow(slow: &SlowRequests) -> String {
+    let (named, more) = slow.operations.split_at(slow.operations.len().min(NAMED));
+    if named.is_empty() {
+        return Counted(slow.requests, "request", "requests").to_string();
+    }
+    let told: u64 = named.iter().map(|operation| operation.requests).sum();
+    let others = slow.requests.saturating_sub(told);
+    let mut parts: Vec<String> = (named.iter())
+        .map(|operation| format!("{} × `{}`", Count(operation.requests), operation.name))
+        .collect();
+    if others > 0 || !more.is_empty() {
+        parts.push(Counted(others, "other", "others").to_string());
+    }
+    list(&parts)
 }
 
 /// A few bursts made many requests slow: another run may not have them.
@@ -120,7 +138,7 @@ fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
         false => culprits.times,
     };
     let mut parts = happened(whole, times);
-    parts.push(format!("{share} of the excess above p99"));
+    parts.push(format!("{share} {}", facts.above_p99()));
     format!("{}: {}", capitalised(&what), parts.join(", "))
 }
 

@@ -14,8 +14,9 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unexplained);
     (share >= MAX_UNEXPLAINED).then(|| {
         let text = format!(
-            "{} of the excess above p99 has no recorded cause.",
-            WholePercent(share)
+            "{} {} has no recorded cause.",
+            WholePercent(share),
+            facts.above_p99()
         );
         let advice = if facts.disturbances {
             "Record for longer, with a canary on the server's CPUs: it distinguishes hypervisor \
@@ -59,18 +60,18 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
         // the times between slices are no blind windows
         if in_slices && matching.blind_windows == 0 && matching.lost_events == 0 {
             let text = format!(
-                "{} of the excess above p99 falls into times between slices: {} after the end of a \
-                 slice.",
+                "{} {} falls into times between slices: {} after the end of a slice.",
                 WholePercent(share),
+                facts.above_p99(),
                 Counted(matching.left_late, "request left", "requests left")
             );
             let advice = "Record everything all the time (--stamps all).";
             return inconclusive(text, advice, Some(Cause::Unobserved));
         }
         let text = format!(
-            "{} of the excess above p99 falls into times when the probe was blind: {}, {} on all \
-             CPUs together, {}.",
+            "{} {} falls into times when the probe was blind: {}, {} on all CPUs together, {}.",
             WholePercent(share),
+            facts.above_p99(),
             Counted(matching.blind_windows, "window", "windows"),
             matching.blind_ns,
             Counted(matching.lost_events, "lost event", "lost events")

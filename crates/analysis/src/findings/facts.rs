@@ -60,6 +60,16 @@ impl Facts<'_> {
         })
     }
 
+    /// What the shares above p99 are of. Without an ideal, it is known what delayed requests, and not how much of that
+    /// was in excess of anything.
+    pub(super) fn above_p99(&self) -> &'static str {
+        let is_known = (self.ideal.quantiles.iter()).any(|at| at.value.is_some());
+        match is_known {
+            true => "of the excess above p99",
+            false => "of the delays above p99",
+        }
+    }
+
     /// The share of the cause as a whole, without its culprits.
     fn whole(&self, cause: Cause) -> Option<&CauseShare> {
         let shares = self.server.causes.iter();

@@ -51,8 +51,9 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
         let is_known = !facts.server.causes.is_empty();
         let advice = (is_known && !matters).then(|| {
             format!(
-                "It accounts for {} of the excess above p99: there is no need to change it.",
-                WholePercent(facts.share_above_p99(Cause::Order))
+                "It accounts for {} {}: there is no need to change it.",
+                WholePercent(facts.share_above_p99(Cause::Order)),
+                facts.above_p99()
             )
         });
         conclusive(text, advice, Some(Cause::Order))

@@ -80,10 +80,11 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let may_be = above_p99.hi.filter(|_| above_p99.is_in_doubt());
     let interval = may_be.map_or_else(String::new, |hi| format!(" (0 to {})", WholePercent(hi)));
     let mut text = format!(
-        "`{culprit}`: {times}, for {each}{}, delayed {}, {}{interval} of the excess above p99",
+        "`{culprit}`: {times}, for {each}{}, delayed {}, {}{interval} {}",
         if share.events == 1 { "" } else { " each" },
         Counted(share.requests, "request", "requests"),
         WholePercent(above_p99.value),
+        facts.above_p99(),
     );
     let change = format!("without {culprit}");
     let mut forecasts = facts.server.predictions.iter();

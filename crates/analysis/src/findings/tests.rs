@@ -1,7 +1,7 @@
 use super::*;
 use taillab_model::explanation::{
     BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell,
-    Inversions, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowRequests,
+    Inversions, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowOperation, SlowRequests,
     TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
@@ -80,6 +80,7 @@ fn prediction(change: &str, removes: Cause, predicted: u64) -> Prediction {
 }
 
 /// The parts of a result, from which the findings are made.
+#[derive(Clone)]
 struct Case {
     withdrawn: Option<Withdrawn>,
     utilization: f64,
@@ -177,7 +178,7 @@ impl Case {
                 clustering: self.clustering.clone(),
                 bursts: self.bursts,
                 burst_roots: self.burst_roots.clone(),
-                slow_requests: self.slow_requests,
+                slow_requests: self.slow_requests.clone(),
                 hypervisor: self.hypervisor.clone(),
                 sleeping: self.sleeping,
                 workers: self.workers.clone(),
@@ -210,7 +211,33 @@ fn a_withdrawn_comparison_gives_no_advice() {
         },
         ..Case::default()
     };
-    let found = case.findings();
+    let dpkg = Culprit::SystemCall {
+        name: "dpkg".to_owned(),
+    };
+    let mut single = share(Cause::BlockedIo, Some(dpkg), 0.6);
+    single.events = 1;
+    let explained = Case {
+        causes: vec![
+            share(Cause::BlockedIo, None, 0.6),
+            single,
+            share(Cause::SlowService, None, 0.2),
+            share(Cause::Unexplained, None, 0.2),
+            share(Cause::Unobserved, None, 0.2),
+        ],
+        slow_requests: Some(SlowRequests {
+            requests: 12,
+            operations: Vec::new(),
+            mean_own_ns: Nanos::from_millis(33),
+            others_own_ns: Nanos::from_micros(52),
+            delayed: 0,
+            mean_delay_ns: Nanos::ZERO,
+        }),
+        ..case.clone()
+    };
+    let told = explained.texts().concat();
+    // the causes stay, as shares of what delayed requests
+    assert_eq!(told.matches("of the delays above p99").count(), 5, "{told}");
+    let found = [case.findings(), explained.findings()].concat();
     assert!(!found.is_empty());
     for Finding { text, advice, .. } in &found {
         assert!(

@@ -9,6 +9,7 @@ use super::disturbances::EventLengths;
 use super::label::{Label, Labels};
 use super::pieces::Piece;
 use super::sharing::SharedQueues;
+use crate::commands::Command;
 
 /// What the ledger needs to know besides the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Entry<'a> {
     pub stamps: Stamps,
     /// The client's port; 0 if it is not known, or no pieces of the request are.
     pub port: u16,
+    /// What it asks for, where its content was read and that has a name.
+    pub command: Option<Command>,
     /// The thread that served it; 0 if that is not known.
     pub worker: Tid,
     /// Whether T2 to T5 were meant to be recorded. If not, the account says little.

@@ -12,6 +12,7 @@ use super::label::{Label, Labels, Who};
 use super::queues::{Late, Waits};
 use super::trace::Traced;
 use super::worker::Inheritance;
+use crate::commands::Command;
 use crate::spans::Span;
 
 /// Replaces the place of a request that has left.
@@ -26,6 +27,8 @@ pub(super) struct OpenRequest {
     pub(super) connection: u32,
     /// The client's port, if it is known and the pieces are wanted; else 0.
     pub(super) port: u16,
+    /// What it asks for, if that is known by name.
+    pub(super) command: Option<Command>,
     /// It belongs to the measurement.
     pub(super) measured: bool,
     /// Whether T2 to T5 were meant to be recorded.

@@ -29,6 +29,8 @@ use super::packet::Extent;
 use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
 use super::threads::{Read, Sent};
+use crate::commands::Command;
+use crate::spoken::OtherProtocol;
 
 /// The most bytes that can be lost at the beginning of a server's stream. A greater place is a
 /// sequence number, as in older recordings.
@@ -56,12 +58,15 @@ impl Connection {
         payload: &[u8],
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
-        mut open: impl FnMut(u32) -> Option<Slot>,
+        mut open: impl FnMut(u32, Option<Command>) -> Option<Slot>,
     ) -> bool {
         let (at, id, bytes, push) = packet;
         let Some(mut framer) = self.framer.take() else {
             return false;
         };
+        if !std::mem::replace(&mut framer.began, true) {
+            settled.push(Settled::Began(OtherProtocol::of(payload)));
+        }
         let (follows, behind) = (self.follows(id, bytes), self.is_behind(id));
         if framer.synced && !follows && behind {
             self.framer = Some(framer);
@@ -111,7 +116,7 @@ impl Connection {
                 settled.push(Settled::Silent(None));
                 None
             } else {
-                open(end)
+                open(end, message.command)
             };
             let place = start.wrapping_add(end as u16);
             self.arrived(at, place, end - before, slot, Some(message));
@@ -119,7 +124,11 @@ impl Connection {
         }
         if before < bytes {
             // lost in the middle: the rest is taken for one request, as without framing
-            let slot = if push && !synced { open(bytes) } else { None };
+            let slot = if push && !synced {
+                open(bytes, None)
+            } else {
+                None
+            };
             self.arrived(at, id, bytes - before, slot, Some(Message::default()));
         }
         self.end_packet();

@@ -34,6 +34,8 @@ pub(super) struct Framer {
     pub(super) writes: Vec<Write>,
     pub(super) last_write: Option<Write>,
     pub(super) last_packet: Option<Monotonic>,
+    /// Content of the client was seen.
+    pub(super) began: bool,
 }
 
 impl Framer {
@@ -53,6 +55,7 @@ impl Framer {
             writes: Vec::new(),
             last_write: None,
             last_packet: None,
+            began: false,
         }))
     }
 

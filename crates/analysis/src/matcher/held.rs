@@ -6,6 +6,7 @@ use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 
 use super::parts::Slot;
 use super::threads::{Read, STAMPED_LATE};
+use crate::commands::Command;
 use crate::id_map::IdMap;
 use crate::matched::BlindWindow;
 
@@ -44,6 +45,8 @@ pub(super) struct HeldRequest {
     /// The thread that was current at T6.
     pub(super) responder: Tid,
     pub(super) fate: Fate,
+    /// What it asks for, if its content was read and that has a name.
+    pub(super) command: Option<Command>,
     /// Its response was handed down to a device's queue then, and has not left.
     pub(super) waits_in_queue: bool,
 }
@@ -61,6 +64,7 @@ impl HeldRequest {
             worker: 0,
             responder: 0,
             fate: Fate::Open,
+            command: None,
             waits_in_queue: false,
         }
     }

@@ -3,6 +3,7 @@
 use taillab_model::{Monotonic, Tid};
 
 use crate::matched::SentAgain;
+use crate::spoken::OtherProtocol;
 
 /// A request's number, in the order in which requests came in.
 pub(super) type Slot = u32;
@@ -75,6 +76,8 @@ pub(super) enum Settled {
     OfOther(Slot),
     /// The response that had left last was sent again.
     SentAgain(SentAgain),
+    /// The first content of a connection came in: that of a protocol without a framing, or any other.
+    Began(Option<OtherProtocol>),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }

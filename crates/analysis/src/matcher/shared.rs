@@ -321,6 +321,9 @@ impl Matched {
         match request.fate {
             Fate::Answered | Fate::Finished if !request.waits_in_queue => {
                 self.requests.push_stamps(request.stamps());
+                if request.command.is_some() {
+                    self.requests.set_command(request.command);
+                }
                 self.keys.push(request.key);
                 self.workers.push(request.worker);
             }

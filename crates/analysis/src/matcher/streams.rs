@@ -423,9 +423,13 @@ impl Streams {
             return true;
         }
         let held = &mut shared.held;
-        let open = |end: u32| {
+        let open = |end: u32, command| {
             let id = start.wrapping_add(end as u16);
-            held.open(at, RequestKey { id, ..key })
+            let slot = held.open(at, RequestKey { id, ..key })?;
+            if let Some(request) = held.get_mut(slot) {
+                request.command = command;
+            }
+            Some(slot)
         };
         let arrived = (at, key.id, bytes, push);
         let (payload, settled) = (&packet.payload, &mut self.settled);
@@ -598,6 +602,7 @@ impl Streams {
                 }
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
+                Settled::Began(other) => found.beginnings.add(other),
                 Settled::Aside(number) => found.unasked.push(announced.port_of(number)),
                 Settled::Turn => self.turns.turns += 1,
                 Settled::InParts => self.turns.in_parts += 1,

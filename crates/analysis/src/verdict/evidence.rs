@@ -10,6 +10,7 @@ use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
 use super::supported::Supported;
 
+use crate::spoken::OtherProtocol;
 use crate::statistics::requests_needed;
 
 /// Everything that a rule may read: sums, of which nothing was built yet. What a command does not measure is `None`.
@@ -70,6 +71,8 @@ pub struct ServerEvidence {
     pub unsupported: Vec<Unsupported>,
     /// Events further out of order in time than the matcher can correct.
     pub late_events: u64,
+    /// What most clients speak, if that is a protocol without a framing and the content was read.
+    pub speaks: Option<OtherProtocol>,
     /// Matched requests that no record of the client explains.
     pub unexplained: u64,
     /// The requests that were sent on schedule; `None` if the recording has no cuts.
@@ -91,6 +94,7 @@ impl Default for ServerEvidence {
             faster_than_ideal: 0.0,
             unsupported: Vec::new(),
             late_events: 0,
+            speaks: None,
             unexplained: 0,
             scheduled: None,
             client_minus_server: None,
@@ -159,6 +163,8 @@ pub struct TraceFacts<'a> {
     pub cut_off: bool,
     /// Requests are identified by their content.
     pub framed: bool,
+    /// The requests are datagrams, whose content is not read.
+    pub datagrams: bool,
 }
 
 /// Workers that wait on a timer instead of using a CPU.

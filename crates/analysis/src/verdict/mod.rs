@@ -24,7 +24,6 @@ use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict, Withdra
 
 use generator::GENERATOR;
 use overload::is_overloaded;
-use rule::WithdrawnPart;
 use schedule::SCHEDULE;
 use withdrawals::WITHDRAWALS;
 
@@ -33,7 +32,7 @@ pub use evidence::{
     TraceFacts, Unsupported, VirtualWorkers,
 };
 pub use overload::is_overload;
-pub use rule::{Limit, Rule};
+pub use rule::{Limit, NAME_THE_PROTOCOL, ONE_AT_A_TIME, Rule, WithdrawnPart};
 pub use supported::Supported;
 
 /// The rules about the server's own failures.

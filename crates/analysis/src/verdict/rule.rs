@@ -34,7 +34,7 @@ pub(super) const NOTHING: fn(&Evidence<'_>) -> WithdrawnPart = |_| WithdrawnPart
 
 /// The part of a result that is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum WithdrawnPart {
+pub enum WithdrawnPart {
     /// Nothing: it is only a warning.
     Nothing,
     /// Everything: there is no result.
@@ -104,25 +104,38 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
     format!(", so no percentile beyond {known} % is known")
 }
 
+/// What identifies the requests of connections whose content was not read.
+pub const NAME_THE_PROTOCOL: &str = "if the server speaks HTTP/1, memcached or RESP in the clear, name that with \
+                                     --protocol, so that requests are identified by their content";
+
+/// What identifies datagrams without ids.
+pub const ONE_AT_A_TIME: &str =
+    "an answer is certain where its client waits for it, or asks from more ports";
+
 /// The remedy that identifies more requests, so that fewer responses are ambiguous.
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
-    match evidence.recording {
-        None => "use more client ports, or a longer time-out",
-        Some(TraceFacts { framed: true, .. }) if most_are_ambiguous(evidence) => {
+    let speaks = evidence.server.and_then(|server| server.speaks);
+    match (evidence.recording, speaks) {
+        (None, _) => "use more client ports, or a longer time-out",
+        (Some(TraceFacts { framed: true, .. }), Some(other)) => other.advice(),
+        (Some(TraceFacts { framed: true, .. }), None) if most_are_ambiguous(evidence) => {
             "check that the server speaks what --protocol says"
         }
-        Some(TraceFacts { framed: true, .. }) => {
+        (Some(TraceFacts { framed: true, .. }), None) => {
             "record for longer (-d): connections that were in use when the recording began come into step \
              after some requests"
         }
+        (
+            Some(TraceFacts {
+                datagrams: true, ..
+            }),
+            _,
+        ) => ONE_AT_A_TIME,
         // all stamps are recorded, so framing would read the content of every request
-        Some(_) if stamps_are_complete(evidence) => {
-            "if the server speaks HTTP, memcached or RESP, name that with --protocol, so that requests are \
-             identified by their content"
-        }
-        Some(_) => {
-            "stamp all requests (--stamps all) and, if the server speaks HTTP, memcached or RESP, name that with \
-             --protocol, so that requests are identified by their content"
+        (Some(_), _) if stamps_are_complete(evidence) => NAME_THE_PROTOCOL,
+        (Some(_), _) => {
+            "stamp all requests (--stamps all) and, if the server speaks HTTP/1, memcached or RESP in the clear, \
+             name that with --protocol, so that requests are identified by their content"
         }
     }
 }

@@ -564,8 +564,13 @@ fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
         _ => false,
     });
     let share: f64 = own.map(|share| share.excess_share_above_p99.value).sum();
+    // without an ideal, nothing is known to be in excess of it
+    let whole = match evidence.not_compared() {
+        Some(_) => "delays",
+        None => "excess",
+    };
     (share >= NOTABLE_SHARE_OF_TAIL)
-        .then(|| format!("{name} caused {} of the excess above p99", Percent(share)))
+        .then(|| format!("{name} caused {} of the {whole} above p99", Percent(share)))
 }
 
 /// In which windows the bursts of a load were as intended; `None` where they were not.

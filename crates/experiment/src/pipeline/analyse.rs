@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use taillab_analysis::streaming::{self, ServerFacts};
 use taillab_analysis::verdict::{
-    self, Evidence, ScheduleEvidence, SentLoad, Supported, TraceFacts, VirtualWorkers,
+    self, Evidence, NAME_THE_PROTOCOL, ONE_AT_A_TIME, ScheduleEvidence, SentLoad, Supported,
+    TraceFacts, VirtualWorkers,
 };
 use taillab_analysis::{Analysis, AnalysisError, AnalysisOptions, Matched, Window, scaling};
 use taillab_console::args::AnalysisArgs;
@@ -215,6 +216,7 @@ impl<'c> Pass<'c> {
             damage: end.damage.as_deref(),
             cut_off: end.cut_off,
             framed: context.framing.is_some(),
+            datagrams: context.transport == "udp",
         };
         let circumstances = Evidence {
             partial,
@@ -350,8 +352,80 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
             Exit::Invalid,
             format!(
                 "{arrivals} requests reached {server} and {responses} responses left, but none \
-                 could be matched: record it with its protocol (taillab trace --protocol NAME)"
+                 could be matched{}",
+                matched_by(matched, context)
             ),
         ),
+    }
+}
+
+/// By what the responses were matched in vain, as far as that was chosen, and what may help.
+fn matched_by(matched: &Matched, context: &RecordingContext) -> String {
+    let Some(framing) = &context.framing else {
+        return match context.transport == "udp" {
+            true => format!(": {ONE_AT_A_TIME}"),
+            false => format!(": {NAME_THE_PROTOCOL}"),
+        };
+    };
+    match matched.beginnings.mostly() {
+        Some(other) => format!(" by {framing}: {}", other.advice()),
+        None => {
+            format!(" by {framing}: check that the server speaks it, or record for longer (-d)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_analysis::Unmatched;
+    use taillab_analysis::spoken::OtherProtocol;
+    use taillab_model::RequestKey;
+
+    use super::*;
+
+    /// What is said of responses none of which was matched.
+    fn said(framing: Option<&str>, transport: &str, speaks: Option<OtherProtocol>) -> String {
+        let request = Unmatched {
+            key: RequestKey::default(),
+            t1: Monotonic::from_nanos_since_boot(1),
+            ambiguous: true,
+            queued: true,
+        };
+        let mut matched = Matched {
+            ambiguous: vec![Monotonic::from_nanos_since_boot(1); 9],
+            unmatched: vec![request; 7],
+            ..Matched::default()
+        };
+        matched.beginnings.add(speaks);
+        let context = RecordingContext {
+            server: "nginx".to_owned(),
+            transport: transport.to_owned(),
+            framing: framing.map(str::to_owned),
+            ..RecordingContext::default()
+        };
+        nothing(&matched, &context).to_string()
+    }
+
+    /// A recording that was made with its protocol was to be recorded with its protocol.
+    #[test]
+    fn advice_is_never_what_was_done_or_cannot_work() {
+        let begins = "7 requests reached nginx and 9 responses left, but none could be matched";
+        let with = said(Some("http"), "tcp", None);
+        let wanted = "by http: check that the server speaks it, or record for longer (-d)";
+        assert_eq!(with, format!("{begins} {wanted}"));
+        let tls = said(Some("http"), "tcp", Some(OtherProtocol::Tls));
+        assert!(
+            tls.contains("speaks TLS") && tls.ends_with("leave --protocol out"),
+            "{tls}"
+        );
+        let without = said(None, "tcp", None);
+        assert!(without.starts_with(&format!("{begins}: if the server speaks HTTP/1,")));
+        assert!(
+            without.contains("in the clear, name that with --protocol"),
+            "{without}"
+        );
+        // the content of datagrams is not read
+        let datagrams = said(None, "udp", None);
+        assert!(!datagrams.contains("--protocol"), "{datagrams}");
     }
 }

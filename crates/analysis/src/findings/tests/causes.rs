@@ -69,7 +69,7 @@ fn without_an_ideal_the_main_cause_is_still_the_first_finding() {
         case.texts(),
         [
             "The server being held back by a quota: 212 times, 2.10 ms each, delayed 40,280 \
-             requests, 90 % of the excess above p99."
+             requests, 90 % of the delays above p99."
         ]
     );
 }
@@ -142,10 +142,16 @@ fn bursts_are_told_by_what_they_began_with_where_shares_are_in_doubt() {
 /// Twelve scripts of Redis were `9,110 times, 56 µs`, and whom they delayed was not said.
 #[test]
 fn slow_requests_are_told_with_their_shadow() {
-    let case = Case {
+    let of = |operations: &[(&str, u64)]| Case {
         causes: vec![share(Cause::SlowService, None, 0.62)],
         slow_requests: Some(SlowRequests {
             requests: 12,
+            operations: (operations.iter())
+                .map(|(name, requests)| SlowOperation {
+                    name: (*name).to_owned(),
+                    requests: *requests,
+                })
+                .collect(),
             mean_own_ns: Nanos::from_millis(33),
             others_own_ns: Nanos::from_micros(52),
             delayed: 4_100,
@@ -153,11 +159,20 @@ fn slow_requests_are_told_with_their_shadow() {
         }),
         ..Case::default()
     };
+    let told = |operations: &[(&str, u64)]| of(operations).texts().remove(0);
     assert_eq!(
-        case.texts()[0],
+        told(&[]),
         "12 requests whose own work takes 33.0 ms (that of the others 52.0 µs), delayed 4,100 others by \
          11.0 ms on average, 62 % of the excess above p99."
     );
+    let named = told(&[("EVALSHA", 12)]);
+    assert!(
+        named.starts_with("12 × `EVALSHA` whose own work takes 33.0 ms (that"),
+        "{named}"
+    );
+    let mixed = told(&[("EVALSHA", 7), ("KEYS", 2), ("SORT", 1)]);
+    let who = "7 × `EVALSHA`, 2 × `KEYS` and 3 others whose own work";
+    assert!(mixed.starts_with(who), "{mixed}");
 }
 
 /// A collector, a memcached and a delayed ACK were told as own threads, as sleeping and as a lock, and the advice

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::commands::{Command, Vocabulary, known_beginning};
+
 /// Which way a stream goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -23,6 +25,8 @@ pub struct Message {
     pub silent: bool,
     /// Of a request: its response has no body, whatever its head says (`HEAD`).
     pub head_only: bool,
+    /// Of a request: what it asks for, if that has a name.
+    pub command: Option<Command>,
 }
 
 /// The end of a message is not known: no later message is found until the parser is restarted where
@@ -129,6 +133,21 @@ pub(super) fn keep_keyword(word: &mut [u8], keywords: &[&[u8]]) {
     let kept = keywords.iter().map(alike).max().unwrap_or(0);
     blank(&mut word[kept..]);
 }
+
+/// Keeps the beginning of a word that names of a protocol have, and blanks the rest, so that no name is made of it that
+/// was none: a name may end with the letter of [`BLANK`].
+pub(super) fn keep_command(word: &mut [u8], of: &Vocabulary) {
+    let known = known_beginning(word, of);
+    blank(&mut word[known..]);
+    if known > 0
+        && let Some(next) = word.get_mut(known).filter(|byte| **byte == BLANK)
+    {
+        *next = NO_KIND;
+    }
+}
+
+/// Replaces a byte that would give what is kept a meaning.
+pub(super) const NO_KIND: u8 = b'?';
 
 /// The words of a line, for changing them, each with its place.
 pub(super) fn words_mut(line: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {

@@ -9,6 +9,7 @@ use taillab_model::wire::{decimal, words};
 use super::grammar::{
     Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
 };
+use crate::commands::{Command, HTTP};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expected {
@@ -33,31 +34,6 @@ pub(super) struct Http {
     /// Another protocol follows.
     upgraded: bool,
 }
-
-/// The methods of RFC 9110, 5789, 4918, 3253 and 5323, QUERY, and the PURGE of caches: a message that begins
-/// with anything else is not HTTP.
-const METHODS: [&[u8]; 20] = [
-    b"GET",
-    b"HEAD",
-    b"POST",
-    b"PUT",
-    b"DELETE",
-    b"CONNECT",
-    b"OPTIONS",
-    b"TRACE",
-    b"PATCH",
-    b"PROPFIND",
-    b"PROPPATCH",
-    b"MKCOL",
-    b"COPY",
-    b"MOVE",
-    b"LOCK",
-    b"UNLOCK",
-    b"REPORT",
-    b"SEARCH",
-    b"QUERY",
-    b"PURGE",
-];
 
 /// Bytes of the minor version, a space, and the status.
 const MINOR_AND_STATUS: usize = 5;
@@ -127,11 +103,11 @@ impl Grammar for Http {
                 let mut is_request = false;
                 for (place, word) in words_mut(line) {
                     let keywords: &[&[u8]] = match place {
-                        0 => &METHODS[..],
+                        0 => &HTTP,
                         _ if is_request => &[VERSION],
                         _ => &[],
                     };
-                    is_request |= place == 0 && METHODS.contains(&&*word);
+                    is_request |= place == 0 && HTTP.contains(&&*word);
                     keep_keyword(word, keywords);
                 }
             }
@@ -193,10 +169,11 @@ impl Http {
         let version = words(line).any(|word| word.starts_with(VERSION));
         // what follows CONNECT is another protocol
         self.upgraded = method == b"CONNECT";
-        if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
+        if !HTTP.contains(&method) || method == b"CONNECT" || !(version || cut) {
             return Err(Lost);
         }
         message.head_only = method == b"HEAD";
+        message.command = Command::named(method, &HTTP);
         Ok(())
     }
 

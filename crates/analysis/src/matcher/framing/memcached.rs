@@ -7,6 +7,7 @@ use taillab_model::wire::{decimal, words};
 use super::grammar::{
     Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
 };
+use crate::commands::{Command, MEMCACHED};
 
 /// Opcode whose response is many packets, the last of them empty.
 const STAT: u8 = 0x10;
@@ -16,6 +17,27 @@ const STAT: u8 = 0x10;
 const QUIET: [u8; 14] = [
     0x09, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1e, 0x24,
 ];
+
+/// What the text protocol calls the command with this opcode, where it has the same.
+const fn name_of(opcode: u8) -> Option<&'static [u8]> {
+    Some(match opcode {
+        0x00 | 0x09 | 0x0c | 0x0d => b"get",
+        0x01 | 0x11 => b"set",
+        0x02 | 0x12 => b"add",
+        0x03 | 0x13 => b"replace",
+        0x04 | 0x14 => b"delete",
+        0x05 | 0x15 => b"incr",
+        0x06 | 0x16 => b"decr",
+        0x07 | 0x17 => b"quit",
+        0x08 | 0x18 => b"flush_all",
+        0x0b => b"version",
+        0x0e | 0x19 => b"append",
+        0x0f | 0x1a => b"prepend",
+        0x1c => b"touch",
+        0x1d | 0x1e | 0x23 | 0x24 => b"gat",
+        _ => return None,
+    })
+}
 
 const fn is_binary(first: u8, direction: Direction) -> bool {
     match direction {
@@ -53,6 +75,7 @@ fn header(bytes: &[u8], direction: Direction, message: &mut Message) -> Result<N
     let opaque = u32::from_be_bytes(header.opaque);
     message.tag = Some(u64::from(opcode) << 32 | u64::from(opaque));
     message.quiet = QUIET.contains(&opcode);
+    message.command = name_of(opcode).and_then(|name| Command::named(name, &MEMCACHED));
     if direction == Direction::Responses && opcode == STAT && body > 0 {
         // each statistic is a packet of its own; only the empty last one ends the response
         return Err(Lost);
@@ -119,7 +142,7 @@ impl Grammar for Memcached {
             match (place, self.direction) {
                 (0, Direction::Requests) => {
                     command.extend_from_slice(word);
-                    keep_keyword(word, &COMMANDS);
+                    keep_keyword(word, &MEMCACHED);
                 }
                 (0, Direction::Responses) if word[0].is_ascii_digit() => {
                     // the value of a counter: that it is a number is what ends the message
@@ -171,41 +194,6 @@ const ANSWERS: [&[u8]; 25] = [
     b"NF",
     b"MN",
     b"ME",
-];
-
-/// The commands of [`request`].
-const COMMANDS: [&[u8]; 31] = [
-    b"get",
-    b"gets",
-    b"gat",
-    b"gats",
-    b"stats",
-    b"version",
-    b"slabs",
-    b"lru",
-    b"lru_crawler",
-    b"watch",
-    b"cache_memlimit",
-    b"set",
-    b"add",
-    b"replace",
-    b"append",
-    b"prepend",
-    b"cas",
-    b"delete",
-    b"incr",
-    b"decr",
-    b"touch",
-    b"flush_all",
-    b"verbosity",
-    b"quit",
-    b"shutdown",
-    b"mn",
-    b"mg",
-    b"md",
-    b"ma",
-    b"me",
-    b"ms",
 ];
 
 /// What framing needs of a word.
@@ -282,6 +270,7 @@ impl Memcached {
 fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
     let mut all = words(line);
     let word = all.next().ok_or(Lost)?;
+    message.command = Command::named(word, &MEMCACHED);
     let noreply = words(line).last() == Some(b"noreply".as_slice()) && !cut;
     match word {
         // a truncated line has many keys; only its first word matters

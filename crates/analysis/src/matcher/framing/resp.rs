@@ -3,8 +3,9 @@
 use taillab_model::wire::{decimal, words};
 
 use super::grammar::{
-    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, words_mut,
+    Direction, Grammar, Lost, Message, NO_KIND, Next, blank, blank_unless, keep_command, words_mut,
 };
+use crate::commands::{Command, REDIS};
 
 /// What has been read of a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,9 +53,9 @@ impl Grammar for Resp {
         None
     }
 
-    fn line(&mut self, line: &[u8], cut: bool, _message: &mut Message) -> Result<Next, Lost> {
+    fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
         match self.direction {
-            Direction::Requests => self.request(line, cut),
+            Direction::Requests => self.request(line, cut, message),
             Direction::Responses => self.response(line, cut),
         }
     }
@@ -73,12 +74,15 @@ impl Grammar for Resp {
         };
         let request = self.direction == Direction::Requests;
         if request && self.name.is_some() {
-            return keep_keyword(line, &SUBSCRIPTIONS);
+            return keep_command(line, REDIS);
         }
         if request && !self.begun && first != b'*' {
             for (place, word) in words_mut(line) {
                 let begins_with_letter = word[0].is_ascii_alphabetic();
-                keep_keyword(word, if place == 0 { &SUBSCRIPTIONS } else { &[] });
+                match place {
+                    0 => keep_command(word, REDIS),
+                    _ => blank(word),
+                }
                 if place == 0 && !begins_with_letter && word[0] != b'\r' {
                     word[0] = NO_KIND;
                 }
@@ -100,9 +104,6 @@ impl Grammar for Resp {
     }
 }
 
-/// Replaces the first byte of a line if that byte is not one that marks a kind of element.
-const NO_KIND: u8 = b'?';
-
 impl Resp {
     pub(super) fn new(direction: Direction) -> Self {
         Self {
@@ -111,9 +112,10 @@ impl Resp {
         }
     }
 
-    fn request(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
+    fn request(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
         if let Some(length) = self.name.take() {
             self.subscribed = subscribes(line);
+            message.command = Command::named(line, REDIS);
             if line.len() as u64 != length || self.subscribed {
                 return Err(Lost);
             }
@@ -122,6 +124,7 @@ impl Resp {
         if !self.begun && line.first() != Some(&b'*') {
             let name = words(line).next();
             self.subscribed = name.is_some_and(subscribes);
+            message.command = name.and_then(|name| Command::named(name, REDIS));
             return match name {
                 _ if cut => Err(Lost),
                 Some(name) if name[0].is_ascii_alphabetic() && !self.subscribed => Ok(Next::End),
