@@ -85,10 +85,16 @@ impl Supported {
         all
     }
 
-    /// The part of a curve below the first percentile that is not supported.
+    /// The part of a curve below the first percentile that is not supported, and without that percentile itself.
     #[must_use]
     pub fn curve(&self, mut points: Points) -> Points {
-        points.retain(|(_, beyond)| self.percentile(1.0 - beyond));
+        // at most so long took all that do not take as long as the next point says
+        let later = points.iter().skip(1).map(|(_, beyond)| 1.0 - beyond);
+        let known = later
+            .chain([1.0])
+            .take_while(|q| self.percentile(*q))
+            .count();
+        points.truncate(known);
         points
     }
 
@@ -129,6 +135,24 @@ impl Supported {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first percentile that was not supported was the last point of the curve.
+    #[test]
+    fn a_curve_ends_before_the_first_percentile_that_is_not_known() {
+        let known_below = |from: f64| {
+            Supported::of(true, |claim| {
+                let spoiled = claim.quantile().is_some_and(|q| q >= from);
+                spoiled.then_some("lost_events").into_iter().collect()
+            })
+        };
+        // p90 of these is 9 ns
+        let points: Points = (0..10_u32)
+            .map(|n| (Nanos::new(u64::from(n) + 1), 1.0 - f64::from(n) / 10.0))
+            .collect();
+        let left = known_below(0.9).curve(points.clone());
+        assert_eq!(left, points[..8]);
+        assert_eq!(known_below(2.0).curve(points.clone()), points);
+    }
 
     #[test]
     fn what_many_servers_take_goes_with_the_percentile_of_one() {
