@@ -18,7 +18,7 @@ mod save;
 mod service_time;
 mod spool;
 #[cfg(test)]
-mod withdrawn;
+mod tests;
 
 pub use analyse::{Analysed, BeforeLoad, MeasurementFacts, RecordingCost};
 pub use canary::{Canary, stalls};

@@ -1,0 +1,3 @@
+//! Tests of the way from a recording to its outputs.
+
+mod withdrawn;
