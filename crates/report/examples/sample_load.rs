@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rows = sample.rows.iter().copied();
     let totals = write_hlog(rows, started, sample.report.started_unix_s, &mut log)?;
     log.flush()?;
-    if let Some(file) = totals.percentiles(LoadSeries::ResponseTime) {
+    if let Some(file) = totals.percentiles(LoadSeries::ResponseTime, |_| true) {
         fs::write(dir.join("response_time.hgrm"), file)?;
     }
     let style = Style {

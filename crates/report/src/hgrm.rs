@@ -11,12 +11,15 @@ use hdrhistogram::Histogram;
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 const NS_PER_MS: f64 = 1e6;
 
-/// The file of a histogram of nanoseconds.
-pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<u8> {
+/// The file of a histogram of nanoseconds, up to the first percentile that is not known, given as its probability.
+pub(crate) fn percentiles(histogram: &Histogram<u64>, is_known: impl Fn(f64) -> bool) -> Vec<u8> {
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
     let mut count = 0;
     for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
         let q = step.quantile_iterated_to();
+        if !is_known(q) {
+            break;
+        }
         let value = step.value_iterated_to() as f64 / NS_PER_MS;
         count += step.count_since_last_iteration();
         // six decimals: a nanosecond in milliseconds
@@ -27,14 +30,17 @@ pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<u8> {
         text.push_str(&line);
         text.push('\n');
     }
+    let max = match is_known(1.0) {
+        true => format!("{:12.6}", histogram.max() as f64 / NS_PER_MS),
+        false => format!("{:>12}", "not known"),
+    };
     text.push_str(&format!(
         "#[Mean    = {:12.6}, StdDeviation   = {:12.6}]\n\
-         #[Max     = {:12.6}, Total count    = {:12}]\n\
+         #[Max     = {max}, Total count    = {:12}]\n\
          #[Buckets = {:12}, SubBuckets     = {:12}]\n\
          #[Unit    = milliseconds]\n",
         histogram.mean() / NS_PER_MS,
         histogram.stdev() / NS_PER_MS,
-        histogram.max() as f64 / NS_PER_MS,
         histogram.len(),
         histogram.buckets(),
         // twice the values that this number of digits can distinguish, as a power of two

@@ -151,10 +151,15 @@ pub fn write_hlog<W: io::Write>(
 
 impl LoadTotals {
     /// The percentile file (`.hgrm`) of one series, values in milliseconds, as wrk2 prints
-    /// it and HdrHistogram's plotters read it; `None` for the floor, which is in no log.
-    pub fn percentiles(&self, series: LoadSeries) -> Option<Vec<u8>> {
+    /// it and HdrHistogram's plotters read it, up to the first percentile that is not known, given as its
+    /// probability; `None` for the floor, which is in no log.
+    pub fn percentiles(
+        &self,
+        series: LoadSeries,
+        is_known: impl Fn(f64) -> bool,
+    ) -> Option<Vec<u8>> {
         let at = LOGGED.iter().position(|logged| *logged == series)?;
-        Some(hgrm::percentiles(&self.histograms[at]))
+        Some(hgrm::percentiles(&self.histograms[at], is_known))
     }
 }
 

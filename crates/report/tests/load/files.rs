@@ -64,7 +64,7 @@ proptest! {
     ) {
         let rows = responses.iter().enumerate().map(|(k, ns)| row(1_000 * k as u64, Some(*ns)));
         let totals = write_hlog(rows, at(0), 0, std::io::sink()).unwrap();
-        let text = totals.percentiles(LoadSeries::ResponseTime).unwrap();
+        let text = totals.percentiles(LoadSeries::ResponseTime, |_| true).unwrap();
         let (lines, footer) = parse(std::str::from_utf8(&text).unwrap());
         let mut exact: Histogram<u64> = Histogram::new(3).unwrap();
         for ns in &responses {
@@ -102,7 +102,7 @@ fn the_log_of_a_load_has_its_percentiles() {
         (LoadSeries::ServiceTime, &load.service_time),
         (LoadSeries::Lateness, &load.lateness),
     ] {
-        let file = totals.percentiles(series).unwrap();
+        let file = totals.percentiles(series, |_| true).unwrap();
         let (lines, _) = parse(std::str::from_utf8(&file).unwrap());
         let median_ms = lines.iter().find(|line| line[1] >= 0.5).unwrap()[0];
         let exact_ms = exact.quantile(0.5).unwrap().as_micros_f64() / 1e3;
@@ -129,11 +129,11 @@ fn a_log_has_three_series_and_keeps_unanswered_requests_in_the_lateness() {
             "{text}"
         );
     }
-    let file = totals.percentiles(LoadSeries::Lateness).unwrap();
+    let file = totals.percentiles(LoadSeries::Lateness, |_| true).unwrap();
     let (lines, _) = parse(std::str::from_utf8(&file).unwrap());
     assert_eq!(lines.last().unwrap()[2], 2.0);
     assert_eq!(lines.last().unwrap()[0], 0.000_010);
-    assert!(totals.percentiles(LoadSeries::Floor).is_none());
+    assert!(totals.percentiles(LoadSeries::Floor, |_| true).is_none());
 }
 
 #[test]
@@ -230,4 +230,41 @@ fn the_figures_have_a_curve_for_each_series_and_quantile() {
         svg.contains("requests per second") && svg.contains("20,000"),
         "{svg}"
     );
+}
+
+/// A p99 that the result withdraws was in this file, and so was the maximum.
+#[test]
+fn no_percentile_is_told_from_the_first_that_is_not_known() {
+    let rows = (0..1_000).map(|n| row(1_000 + n, Some(1_000_000 * (n + 1))));
+    let mut log = Vec::new();
+    let totals = write_hlog(rows, at(0), 0, &mut log).unwrap();
+    let text = |known: &dyn Fn(f64) -> bool| {
+        let file = totals.percentiles(LoadSeries::ResponseTime, known);
+        String::from_utf8(file.unwrap()).unwrap()
+    };
+    let whole = text(&|_| true);
+    let cut = text(&|q| q < 0.99);
+    let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
+    let (whole, cut) = (lines(&whole), lines(&cut));
+    let is_percentile = |line: &&String| !line.starts_with('#');
+    let (told, all) = (
+        cut.iter().filter(is_percentile).count(),
+        whole.iter().filter(is_percentile).count(),
+    );
+    // the ones that are known are the same
+    assert!(told > 20 && told < all, "{told} of {all}");
+    assert_eq!(cut[..told], whole[..told]);
+    let q = |line: &String| {
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+    };
+    assert!(
+        q(&cut[told - 1]) < 0.99 && q(&whole[told]) >= 0.99,
+        "{cut:?}"
+    );
+    let max = cut.iter().find(|line| line.starts_with("#[Max")).unwrap();
+    assert!(max.contains("not known") && max.contains("1000"), "{max}");
 }

@@ -12,3 +12,4 @@ mod kinds;
 mod refusals;
 mod servers;
 mod support;
+mod withdrawn;

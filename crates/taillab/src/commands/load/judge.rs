@@ -1,7 +1,7 @@
 //! From what was measured to the result: its verdict, and what is left of its figures.
 
 use taillab_analysis::load::{LoadAnalysis, LoadCurves};
-use taillab_analysis::verdict::LoadEvidence;
+use taillab_analysis::verdict::{LoadEvidence, Supported};
 use taillab_experiment::pipeline::ClientMeasured;
 use taillab_load::FleetRun;
 use taillab_model::Nanos;
@@ -19,6 +19,8 @@ pub struct Judged {
     /// The requests of a single load.
     pub run: Option<FleetRun>,
     pub ending: Ending,
+    /// What of a single load holds.
+    pub supported: Option<Supported>,
     curves: Vec<LoadCurve>,
     needs: Vec<(f64, u64)>,
 }
@@ -39,6 +41,7 @@ impl Judged {
             report,
             run: None,
             ending,
+            supported: None,
             curves: Vec::new(),
             needs: Vec::new(),
         }
@@ -111,6 +114,7 @@ fn of_load(
             .map(|lacking| (lacking.q, lacking.needs))
             .collect(),
         run: Some(measurement.run),
+        supported: Some(supported),
         ..Judged::of(report, ending)
     }
 }

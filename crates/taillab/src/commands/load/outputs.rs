@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use taillab_analysis::verdict::Supported;
 use taillab_console::args::{LimitArgs, Output};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::rundir::RunDir;
@@ -43,7 +44,7 @@ impl Outputs {
         let junit = limits::hold_load(&self.limits, &mut judged.report);
         let document = judged.document();
         if let Some(dir) = &mut self.directory {
-            let written = write_files(dir, &document, judged.run.as_ref());
+            let written = write_files(dir, &document, judged.run.as_ref(), judged.supported);
             dir.note(written);
         }
         let saved = self.directory.as_ref().and_then(RunDir::whole);
@@ -57,6 +58,7 @@ fn write_files(
     dir: &mut RunDir,
     document: &LoadDocument<'_>,
     run: Option<&FleetRun>,
+    supported: Option<Supported>,
 ) -> Result<(), Failure> {
     let mut written = Ok(());
     if let Some(chart) = chart(document) {
@@ -69,14 +71,24 @@ fn write_files(
         written = written.and(dir.put("report.html", &page));
     }
     if let Some(run) = run {
-        written = written.and(write_requests(dir, run, document.report.started_unix_s));
+        written = written.and(write_requests(
+            dir,
+            run,
+            supported,
+            document.report.started_unix_s,
+        ));
     }
     let bytes = json::of(document.report).or_exit(Exit::Failed);
     written.and(bytes.and_then(|bytes| dir.put("result.json", &bytes)))
 }
 
-/// The files with every request, or with the distribution of all.
-fn write_requests(dir: &mut RunDir, run: &FleetRun, started_unix_s: u64) -> Result<(), Failure> {
+/// The files with every request, or with the distribution of all, and that of the percentiles that are `supported`.
+fn write_requests(
+    dir: &mut RunDir,
+    run: &FleetRun,
+    supported: Option<Supported>,
+    started_unix_s: u64,
+) -> Result<(), Failure> {
     dir.write("requests.parquet", |out| {
         write_parquet(rows(run), out).map(drop)
     })?;
@@ -93,7 +105,11 @@ fn write_requests(dir: &mut RunDir, run: &FleetRun, started_unix_s: u64) -> Resu
         )?);
         Ok::<_, ReportError>(())
     })?;
-    match totals.and_then(|totals| totals.percentiles(LoadSeries::ResponseTime)) {
+    let Some(supported) = supported.filter(Supported::anything) else {
+        return Ok(());
+    };
+    let is_known = |q| supported.percentile(q);
+    match totals.and_then(|totals| totals.percentiles(LoadSeries::ResponseTime, is_known)) {
         Some(text) => dir.put("latency.hgrm", &text),
         None => Ok(()),
     }

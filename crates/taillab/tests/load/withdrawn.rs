@@ -1,0 +1,69 @@
+//! A percentile that a load withdraws is in none of its files.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt64Type};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use taillab_load::serve::Listen;
+
+use super::support::{responder, run, short};
+
+/// The percentiles of a distribution in JSON that have no value, by their probabilities.
+fn unknown(distribution: &Value) -> Vec<f64> {
+    let all = distribution["quantiles"].as_array().unwrap().iter();
+    let unknown = all.filter(|at| at["value"].is_null());
+    unknown.map(|at| at["q"].as_f64().unwrap()).collect()
+}
+
+/// The response times of a file of requests in nanoseconds, the shortest first.
+fn response_times(file: &Path) -> Vec<u64> {
+    let rows = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap();
+    let mut times = Vec::new();
+    for batch in rows.build().unwrap() {
+        let batch: RecordBatch = batch.unwrap();
+        let column = batch.column_by_name("response_time_ns").unwrap();
+        match column.as_primitive_opt::<UInt64Type>() {
+            Some(column) => times.extend(column.iter().flatten()),
+            None => times.extend(
+                column
+                    .as_primitive::<Int64Type>()
+                    .iter()
+                    .flatten()
+                    .map(|ns| ns as u64),
+            ),
+        }
+    }
+    times.sort_unstable();
+    times
+}
+
+/// Too few requests for p99: the page, the figure and `result.json` did not tell it, and `latency.hgrm` did.
+#[test]
+fn a_percentile_that_is_withdrawn_is_in_no_file() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("saved");
+    let printed = run(&target, &short(&["-R", "400", "-o", dir.to_str().unwrap()])).measured();
+    let withdrawn = unknown(&printed["load"]["response_time"]);
+    let first = withdrawn.iter().copied().fold(f64::MAX, f64::min);
+    // 160 requests have a median; their p99 is one of two
+    assert!(withdrawn.contains(&0.99) && first > 0.5, "{withdrawn:?}");
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    let told = read("latency.hgrm");
+    let lines = told.lines().skip(2).filter(|line| !line.starts_with('#'));
+    let told: Vec<f64> = lines
+        .map(|line| line.split_whitespace().nth(1).unwrap().parse().unwrap())
+        .collect();
+    assert!(told.iter().all(|q| *q < first), "{told:?} from {first}");
+    assert!(told.iter().any(|q| *q >= 0.5), "{told:?}");
+    // p99 itself can be computed from the file that has every request, and is nowhere else
+    let times = response_times(&dir.join("requests.parquet"));
+    let p99 = times[(0.99 * times.len() as f64).ceil() as usize - 1].to_string();
+    for name in ["result.json", "report.html", "ccdf.svg"] {
+        assert!(!read(name).contains(&p99), "{p99} ns in {name}");
+    }
+}
