@@ -1178,7 +1178,7 @@ class LoadSegment(Record):
     """What the server did in a part of a measurement whose rate followed its capacity."""
 
     busy_share: float
-    """Share of the time of the server's CPUs that was used, by anyone."""
+    """Share of the time of the server's CPUs that was used, without programs that gave way to the server."""
     capacity_per_s: float
     """Rate ÷ share: what the CPUs could answer."""
     from_ns: Nanos
