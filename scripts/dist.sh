@@ -31,9 +31,12 @@ taillab() { "$built/taillab" "$@" >/dev/null; }
 # what runs only with other options would count as seldom used
 taillab explain "$recording" --json
 taillab explain "$recording" -o "$work/files/explained"
-taillab sim -q --workers 4 --discipline fifo,lifo,jsq,static:64,work-stealing:1us,ps \
-  --service exponential:50us -n 5M
-taillab sim -q --exact -n 20M
+# an instrument can be taken out
+if taillab sim --help 2>/dev/null; then
+  taillab sim -q --workers 4 --discipline fifo,lifo,jsq,static:64,work-stealing:1us,ps \
+    --service exponential:50us -n 5M
+  taillab sim -q --exact -n 20M
+fi
 # serve ARCHITECTURE TARGET: loads a server over loopback
 serve() {
   "$built/taillab" serve "$1" --listen 127.0.0.1:7799 -q & server=$!
@@ -46,7 +49,9 @@ serve() {
 }
 serve epoll-per-worker echo+tcp
 serve udp-shared echo+udp
-taillab rtt -q --proto tcp,udp,unix,shm --count 20000 --runs 1
+if taillab rtt --help 2>/dev/null; then
+  taillab rtt -q --proto tcp,udp,unix,shm --count 20000 --runs 1
+fi
 "$profdata" merge -o "$work/merged.profdata" "$work/profiles"
 
 say "the build for packages"

@@ -62,6 +62,11 @@ def of_probe(suite, **modules):
     return [Guest(f"{suite}-{module}", suite, "probe", (f"{module}::",), seconds) for module, seconds in modules.items()]
 
 
+def of_instrument(name, *guests):
+    """Guests for the tests of an instrument; none where its folder was taken out."""
+    return guests if (ROOT / "crates" / "instruments" / name).is_dir() else ()
+
+
 NEW, SERVER = "trixie-backports", ("VM_SERVER=1",)
 GUESTS = (
     # 6.1 lacks two of the tracepoints; 6.12, like 6.1, allows fentry and fexit
@@ -69,17 +74,17 @@ GUESTS = (
     # with VLANs and fq, which not every machine has
     *of_probe("bookworm-backports", stamps=27, streams=60, network=40, disturbances=29, agreement=75, ways=60),
     # RDMA between two namespaces (soft RoCE)
-    Guest("rdma", NEW, "taillab", ("rdma::",), 30, "modprobe -a rdma_rxe ib_uverbs", SERVER),
+    *of_instrument("rtt", Guest("rdma", NEW, "taillab", ("rdma::",), 30, "modprobe -a rdma_rxe ib_uverbs", SERVER)),
     # `tune` on a server's hardware, in a guest with control groups of version 2
     Guest("hardware", NEW, "taillab", ("hardware::",), 25, "modprobe -a virtio_net acpi_cpufreq && "
           "echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control", SERVER),
     # without VM_SERVER: with a server's idle states the kernel does not trust QEMU's time stamp counter
-    Guest("noise", NEW, "taillab", ("noise::a_loop_in_a_guest", "noise::a_quota"), 40),
+    *of_instrument("noise", Guest("noise", NEW, "taillab", ("noise::a_loop_in_a_guest", "noise::a_quota"), 40)),
     # what `tune` changes of a network card's work
     Guest("cards", NEW, "host", ("receiving::",), 40, "modprobe -a virtio_net e1000e", SERVER),
     Guest("systemd", NEW, "taillab", ("systemd::",), 15, env=("VM_SYSTEMD=1",)),
     # `noise` compared with the kernel's own meter (osnoise), which only this kernel has
-    Guest("osnoise", NEW, "taillab", ("noise::the_kernels_own_meter",), 20, env=("VM_FLAVOUR=rt-amd64",)),
+    *of_instrument("noise", Guest("osnoise", NEW, "taillab", ("noise::the_kernels_own_meter",), 20, env=("VM_FLAVOUR=rt-amd64",))),
 )
 QUICKEST = min(GUESTS, key=lambda guest: guest.seconds)
 

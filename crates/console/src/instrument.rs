@@ -2,6 +2,7 @@
 
 use clap::{ArgMatches, Command, FromArgMatches};
 use schemars::{Schema, SchemaGenerator};
+use taillab_host::doctor::Needs;
 use taillab_report::columns::TableText;
 
 use crate::exit::{Exit, Failure};
@@ -16,6 +17,10 @@ pub struct Instrument {
     pub arguments: fn(Command) -> Command,
     /// Runs it with the arguments that were given. The second argument is all instruments that are built in.
     pub run: fn(&ArgMatches, &[Self]) -> Result<Exit, Failure>,
+    /// The privileges that it needs or can use.
+    pub needs: Needs,
+    /// It needs nothing of the machine that it runs on.
+    pub works_everywhere: bool,
     /// The paper that it reproduces as a whole, for `taillab reproduce`.
     pub paper: Option<Paper>,
     /// What it prints with `--json`.

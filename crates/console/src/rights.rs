@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use taillab_host::tune::{Tuner, Which};
+use taillab_host::tune::{RevertSelection, Tuner};
 use taillab_host::{Invoker, JournalFolder, Roots, run_unprivileged};
 
 use crate::exit::{Exit, Failure, OrExit};
@@ -19,7 +19,10 @@ pub fn recover(roots: &Roots, messages: Messages) -> Result<(), Failure> {
     let Some(tuner) = tuner else {
         return Ok(());
     };
-    for reverted in tuner.revert(Which::Abandoned, &mut |_| {}).map_err(host)? {
+    for reverted in tuner
+        .revert(RevertSelection::Abandoned, &mut |_| {})
+        .map_err(host)?
+    {
         let what = reverted.mitigations.join(", ");
         match reverted.is_done {
             true => messages.note(&format_args!(

@@ -3,7 +3,7 @@
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_host::tune::{
-    Applied, Change, ChangeState, Mitigation, Plan, Scope, TuneError, Tuner, Which,
+    Applied, Change, ChangeState, Mitigation, Plan, RevertSelection, Scope, TuneError, Tuner,
 };
 
 /// Who changes settings, and for whom.
@@ -110,7 +110,7 @@ impl Changes {
         let Some(id) = id else { return Ok(()) };
         let reverted = self
             .tuner
-            .revert(Which::One(id), &mut |_| {})
+            .revert(RevertSelection::One(id), &mut |_| {})
             .map_err(host)?;
         if reverted.iter().all(|one| one.is_done) {
             return Ok(());
@@ -162,7 +162,9 @@ pub fn what_is_left(id: u32) -> Result<Settings, Failure> {
             .count(),
     };
     if settings.all > 0 && settings.ended == settings.all {
-        tuner.revert(Which::One(id), &mut |_| {}).map_err(host)?;
+        tuner
+            .revert(RevertSelection::One(id), &mut |_| {})
+            .map_err(host)?;
     }
     Ok(settings)
 }

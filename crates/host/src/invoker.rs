@@ -99,7 +99,7 @@ impl Invoker {
         if self.is_current() {
             return Ok(work());
         }
-        let _back = Back(Self {
+        let _back = IdentityGuard(Self {
             uid: rustix::process::geteuid(),
             gid: rustix::process::getegid(),
             groups: rustix::process::getgroups()?,
@@ -172,9 +172,9 @@ fn keep_only(kept: CapabilitySet) -> io::Result<()> {
 }
 
 /// Gives the thread its identity back when dropped.
-struct Back(Invoker);
+struct IdentityGuard(Invoker);
 
-impl Drop for Back {
+impl Drop for IdentityGuard {
     fn drop(&mut self) {
         let Invoker { uid, gid, groups } = &self.0;
         let restored = set_thread_res_uid(None, *uid, None)

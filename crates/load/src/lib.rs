@@ -50,7 +50,7 @@ pub mod verdict;
 mod wrong_answer;
 
 pub use client::{
-    AnyClient, Client, DatagramClient, Draw, EachClient, Habits, Sending, StreamClient,
+    AnyClient, Client, DatagramClient, Draw, EachClient, HabitNames, Habits, Sending, StreamClient,
 };
 pub use endpoint::Endpoint;
 pub use engine::{

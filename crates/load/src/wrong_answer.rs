@@ -3,6 +3,7 @@
 use std::fmt;
 
 use taillab_model::text::plain;
+use taillab_model::wire::http::{status_line, value_of};
 
 /// The first line of an answer that was an error or did not follow the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +66,10 @@ impl WrongAnswer {
 
 /// Where a redirect of HTTP leads.
 fn redirected_to(bytes: &[u8]) -> Option<String> {
-    const NAME: &[u8] = b"location:";
-    let status = bytes.strip_prefix(b"HTTP/1.")?.get(2)?;
     let mut lines = bytes.split(|&byte| byte == b'\n');
-    let value = lines.find_map(|line| {
-        let (name, value) = line.split_at_checked(NAME.len())?;
-        name.eq_ignore_ascii_case(NAME).then(|| value.trim_ascii())
-    });
-    (*status == b'3').then_some(first_line(value?))
+    let (_, status, _) = status_line(lines.next()?)?;
+    let place = lines.find_map(|line| value_of(line, b"location"));
+    (300..400).contains(&status).then_some(first_line(place?))
 }
 
 /// The first line, without what a terminal would obey.

@@ -3,10 +3,11 @@
 //! | what is estimated | interval | holds where | function |
 //! |---|---|---|---|
 //! | a quantile of a sample | order statistics by the score interval of the share below, its variance taken `inflation` times larger | the inflation contains the correlation: see below | [`crate::quantile_ranks`] |
+//! | a quantile of independent values | order statistics by the normal approximation of how many lie below | the values are independent, and at least a few dozen | [`quantile_of_independent`] |
 //! | a mean of blocks | Student's t | the blocks are independent: they are much longer than what correlates requests | [`half_width_of_mean`] |
 //! | a share of independent events | the score interval (Wilson 1927) | the events are independent, also where few or none were seen | [`share_of_events`] |
 //! | how large such a share may be at most | Clopper and Pearson (1934), one side, 95 % | as above; never too narrow | [`largest_share`] |
-//! | Σ part ÷ Σ all over blocks | Student's t on the linearised ratio | the blocks are independent, and the sum of `all` is well known | [`error_of_ratio`] |
+//! | Σ part ÷ Σ all over blocks | Student's t on the linearised ratio | the blocks are independent, and the sum of `all` is well known; the ratio may be below 0 or above 1 | [`error_of_ratio`], [`ratio_of_sums`] |
 //! | the same where few blocks hold most of it | Student's t on the jackknife | the blocks are independent | [`share_of_sums`] |
 //! | a median of repeated measurements | the sign test | the measurements are independent; nothing is asked of their distribution | [`median`] |
 //! | a statistic over pairs of blocks | bootstrap over pairs | the pairs are independent, whatever correlates requests in a block | `analysis::paired` |
@@ -117,6 +118,24 @@ pub fn error_of_ratio(blocks: &[(f64, f64)]) -> Option<(f64, f64)> {
     Some((value, (n / (n - 1.0) * squares).sqrt() / all))
 }
 
+/// If fewer blocks than this have anything, there is no interval of a ratio of sums.
+const LEAST_FOR_RATIO: usize = 5;
+
+/// Σ part ÷ Σ all over independent blocks of (part, all), with the interval of [`error_of_ratio`]. It may be any
+/// number, where [`share_of_sums`] is between 0 and 1.
+pub fn ratio_of_sums(blocks: &[(f64, f64)]) -> Share {
+    let Some((value, error)) = error_of_ratio(blocks) else {
+        return Share::default();
+    };
+    let half = student_975(blocks.len().saturating_sub(1)) * error;
+    let has_interval = blocks.len() >= LEAST_FOR_RATIO;
+    Share {
+        value,
+        lo: has_interval.then_some(value - half),
+        hi: has_interval.then_some(value + half),
+    }
+}
+
 /// If fewer blocks than this have anything, there is no interval of a share of sums.
 const LEAST_BLOCKS: usize = 8;
 
@@ -156,6 +175,16 @@ fn sums(blocks: &[(f64, f64)]) -> (f64, f64) {
     blocks
         .iter()
         .fold((0.0, 0.0), |sum, block| (sum.0 + block.0, sum.1 + block.1))
+}
+
+/// The quantile `q` of independent values, which are sorted, between the ends of its interval; `None` without any.
+pub fn quantile_of_independent<V: Copy>(sorted: &[V], q: f64) -> Option<(V, V, V)> {
+    let n = sorted.len() as f64;
+    let last = sorted.len().checked_sub(1)?;
+    let half = NORMAL_975 * (n * q * (1.0 - q)).sqrt();
+    let at = |rank: f64| sorted[(rank.max(0.0) as usize).min(last)];
+    let rank = (n * q).ceil() - 1.0;
+    Some((at(rank - half), at(rank), at(rank + half.ceil())))
 }
 
 /// An estimate with its interval of 95 % confidence.
@@ -285,6 +314,21 @@ mod tests {
         );
         assert_eq!(error_of_ratio(&[]), None);
         assert_eq!(error_of_ratio(&[(1.0, 2.0)]), Some((0.5, f64::INFINITY)));
+        let ratio = ratio_of_sums(&blocks);
+        let half = student_975(31) * error;
+        let ends = (Some(value - half), Some(value + half));
+        assert_eq!((ratio.value, (ratio.lo, ratio.hi)), (value, ends));
+        let few = ratio_of_sums(&blocks[..LEAST_FOR_RATIO - 1]);
+        assert_eq!((few.lo, few.hi), (None, None));
+        assert_eq!(ratio_of_sums(&[]), Share::default());
+    }
+
+    #[test]
+    fn a_quantile_of_independent_values_lies_between_its_ranks() {
+        let values: Vec<u32> = (1..=40).collect();
+        assert_eq!(quantile_of_independent(&values, 0.1), Some((1, 4, 8)));
+        assert_eq!(quantile_of_independent(&[9], 0.1), Some((9, 9, 9)));
+        assert_eq!(quantile_of_independent::<u32>(&[], 0.1), None);
     }
 
     /// Dixon and Mood 1946, *The Statistical Sign Test*, table 1: the largest number of the rarer sign that is

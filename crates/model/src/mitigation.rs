@@ -1,8 +1,8 @@
 //! All mitigations: what each is, which causes it treats and what it costs.
 //!
-//! Each is in *Tales of the Tail*, section 4, or a measurement of ours shows that it can win. What else may help
-//! is advice: `docs/advice.md`. `analysis::predict` says what each would achieve, `host::tune` makes the change;
-//! both refer to the rows here. How to add one: `crates/host/src/tune/mitigations/README.md`.
+//! `analysis::predict` says what each would achieve; `host::tune` makes the change, and says what shows that it can
+//! win. Both refer to the rows here. What else may help is advice: `docs/advice.md`. How to add one:
+//! `crates/host/src/tune/mitigations/README.md`.
 
 use crate::cause::Cause;
 
@@ -17,12 +17,14 @@ pub struct Mitigation {
     pub treats: &'static [Cause],
     /// What it costs or risks.
     pub cost: &'static str,
+    /// No setting does it: it has a section of `docs/advice.md`.
+    pub by_hand: bool,
 }
 
 /// Defines a constant for each row, and the list of all of them.
 macro_rules! mitigations {
     ($($constant:ident = $name:literal, $description:literal, treats [$($cause:ident),+],
-       costs $cost:literal;)+) => {
+       costs $cost:literal $(, $by_hand:ident)?;)+) => {
         $(
             #[doc = concat!("`", $name, "`.")]
             pub const $constant: Mitigation = Mitigation {
@@ -30,12 +32,15 @@ macro_rules! mitigations {
                 description: $description,
                 treats: &[$(Cause::$cause),+],
                 cost: $cost,
+                by_hand: mitigations!(@is_by_hand $($by_hand)?),
             };
         )+
 
         /// All mitigations.
         pub const MITIGATIONS: &[Mitigation] = &[$($constant),+];
     };
+    (@is_by_hand by_hand) => { true };
+    (@is_by_hand) => { false };
 }
 
 mitigations! {
@@ -100,23 +105,23 @@ mitigations! {
     NOHZ_FULL = "nohz-full",
         "no timer tick on the server's CPUs (nohz_full, rcu_nocbs)",
         treats [Irq, Softirq],
-        costs "a reboot, and slower system calls";
+        costs "a reboot, and slower system calls", by_hand;
     ASYNC_IO = "async-io",
         "storage in separate threads, or data in memory",
         treats [BlockedIo],
-        costs "a change to the server";
+        costs "a change to the server", by_hand;
     SERVER_THREADS = "server-threads",
         "no more workers than the server has CPUs",
         treats [OwnThreads],
-        costs "a restart of the server; a worker that blocks leaves its CPU idle";
+        costs "a restart of the server; a worker that blocks leaves its CPU idle", by_hand;
     FINER_LOCKS = "finer-locks",
         "no lock held across requests (finer or none)",
         treats [BlockedLock],
-        costs "a change to the server";
+        costs "a change to the server", by_hand;
     SHARED_QUEUE = "shared-queue",
         "one queue for all workers (a shared socket or epoll, or work stealing)",
         treats [Imbalance, Order],
-        costs "a change to the server; contention on the queue";
+        costs "a change to the server; contention on the queue", by_hand;
     NICE = "nice",
         "the server's threads at niceness -20",
         treats [Background],
@@ -128,12 +133,11 @@ mitigations! {
         costs "other programs lose these CPUs; each can move itself back";
 }
 
-/// What may help and is done by hand: the sections of `docs/advice.md`.
-pub const ADVICE: &[&str] = &[
+/// What may help and is done by hand, without a forecast.
+const ADVICE: &[&str] = &[
     "housekeeping",
     "memory-daemons",
     "smt",
-    "nohz-full",
     "timer-slack",
     "global-fifo",
     "rfs",
@@ -147,11 +151,13 @@ pub const ADVICE: &[&str] = &[
     "energy-preference",
     "boost",
     "memory-lock",
-    "server-threads",
-    "shared-queue",
-    "finer-locks",
-    "async-io",
 ];
+
+/// The sections of `docs/advice.md`, in any order: all that is done by hand.
+pub fn advice() -> impl Iterator<Item = &'static str> {
+    let rows = MITIGATIONS.iter().filter(|row| row.by_hand);
+    (ADVICE.iter().copied()).chain(rows.map(|row| row.name))
+}
 
 #[cfg(test)]
 mod tests {
@@ -173,10 +179,14 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn each_advice_has_its_section() {
         const DOCS: &str = include_str!("../../../docs/advice.md");
         let sections = DOCS.lines().filter_map(|line| line.strip_prefix("### "));
-        assert_eq!(sections.collect::<Vec<_>>(), ADVICE);
+        let (mut sections, mut named): (Vec<_>, Vec<_>) = (sections.collect(), advice().collect());
+        sections.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(sections, named);
     }
 }

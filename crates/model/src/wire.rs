@@ -6,6 +6,7 @@
 
 pub mod http;
 pub mod memcached;
+pub mod resp;
 
 /// A decimal number of 1 to 18 digits; `None` if there are other bytes.
 #[inline]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, RecordBatchReader,
-    StringArray, UInt32Array,
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, RecordBatch,
+    RecordBatchReader, StringArray, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -31,8 +31,8 @@ const GROUP_ROWS: usize = 65_536;
 pub struct ParquetTable<R: 'static> {
     /// Which file it is, for people.
     pub title: &'static str,
-    /// Which clock the instants are of.
-    pub clock: &'static str,
+    /// Which clock the instants are of, where there are any.
+    pub clock: Option<&'static str>,
     /// In the order of the file.
     pub columns: &'static [Column<R>],
 }
@@ -60,8 +60,8 @@ pub enum RestsOn {
 pub struct TableText {
     /// Which file it is.
     pub title: &'static str,
-    /// Which clock the instants are of.
-    pub clock: &'static str,
+    /// Which clock the instants are of, where there are any.
+    pub clock: Option<&'static str>,
     /// In the order of the file.
     pub columns: Vec<ColumnText>,
 }
@@ -91,6 +91,11 @@ enum Values<R> {
     Word(fn(&R) -> Option<&'static str>),
     Text(fn(&R) -> Option<String>),
     Number(fn(&R) -> Option<u32>),
+    /// A number that may need more than 32 bits.
+    Count(fn(&R) -> Option<u64>),
+    Real(fn(&R) -> Option<f64>),
+    /// A real number of nanoseconds, as means are.
+    RealLength(fn(&R) -> Option<f64>),
     Flag(fn(&R) -> Option<bool>),
 }
 
@@ -126,6 +131,12 @@ impl<R> Column<R> {
         text: Text(String),
         /// A number.
         number: Number(u32),
+        /// A large number.
+        count: Count(u64),
+        /// A real number.
+        real: Real(f64),
+        /// A length that need not be a whole number of nanoseconds.
+        real_length: RealLength(f64),
         /// A flag, which every row has.
         flag: Flag(bool),
     }
@@ -144,6 +155,13 @@ impl<R> Column<R> {
 
     const fn is_time(&self) -> bool {
         matches!(self.values, Values::Instant(_) | Values::Length(_))
+    }
+
+    const fn unit(&self) -> Option<&'static str> {
+        match self.values {
+            Values::Instant(_) | Values::Length(_) | Values::RealLength(_) => Some(TIME_UNIT),
+            _ => None,
+        }
     }
 
     const fn is_required(&self) -> bool {
@@ -168,28 +186,25 @@ impl<R> Column<R> {
                 Values::Word(_) => "word",
                 Values::Text(_) => "text",
                 Values::Number(_) => "number",
+                Values::Count(_) => "count",
+                Values::Real(_) => "real",
+                Values::RealLength(_) => "real length",
                 Values::Flag(_) => "flag",
             },
-            unit: if self.is_time() {
-                Some(TIME_UNIT)
-            } else {
-                None
-            },
+            unit: self.unit(),
             is_required: self.is_required(),
             description: self.description,
         }
     }
 
     /// The field with its description, and the unit and the clock of a time.
-    fn field(&self, clock: &str) -> Field {
+    fn field(&self, clock: Option<&str>) -> Field {
         let mut metadata = vec![("description", self.description)];
-        if self.is_time() {
-            metadata.push(("unit", TIME_UNIT));
-        }
+        metadata.extend(self.unit().map(|unit| ("unit", unit)));
         let (name, nullable) = (self.name, !self.is_required());
         let field = match self.values {
             Values::Instant(_) => {
-                metadata.push(("clock", clock));
+                metadata.extend(clock.map(|clock| ("clock", clock)));
                 Field::new(name, DataType::Int64, nullable)
             }
             Values::Length(_) => Field::new(name, DataType::Int64, nullable),
@@ -198,6 +213,10 @@ impl<R> Column<R> {
             }
             Values::Text(_) => Field::new(name, DataType::Utf8, nullable),
             Values::Number(_) => Field::new(name, DataType::UInt32, nullable),
+            Values::Count(_) => Field::new(name, DataType::UInt64, nullable),
+            Values::Real(_) | Values::RealLength(_) => {
+                Field::new(name, DataType::Float64, nullable)
+            }
             Values::Flag(_) => Field::new(name, DataType::Boolean, nullable),
         };
         let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
@@ -215,6 +234,10 @@ impl<R> Column<R> {
             }
             Values::Text(of) => Arc::new(StringArray::from_iter(rows.iter().map(of))),
             Values::Number(of) => Arc::new(UInt32Array::from_iter(rows.iter().map(of))),
+            Values::Count(of) => Arc::new(UInt64Array::from_iter(rows.iter().map(of))),
+            Values::Real(of) | Values::RealLength(of) => {
+                Arc::new(Float64Array::from_iter(rows.iter().map(of)))
+            }
             Values::Flag(of) => Arc::new(BooleanArray::from_iter(rows.iter().map(of))),
         }
     }

@@ -17,7 +17,6 @@ pub mod fork_join;
 pub mod histogram;
 mod kernels;
 mod lane_job;
-pub mod network;
 pub mod paper;
 pub mod run;
 pub mod sample;

@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use taillab_console::exit::{Exit, Failure};
 use taillab_console::instrument::{Instrument, Paper};
+use taillab_host::doctor::{self, Needs};
 
 /// All of them, in the order of `--help`.
 pub const INSTRUMENTS: &[Instrument] = &[
@@ -13,6 +14,13 @@ pub const INSTRUMENTS: &[Instrument] = &[
     taillab_sim::INSTRUMENT,
     taillab_reproduce::INSTRUMENT,
 ];
+
+/// The commands that need or can use privileges, with what they need.
+pub fn needs() -> Vec<(&'static str, Needs)> {
+    let own = [("run", doctor::RUN), ("trace", doctor::TRACE)];
+    let of_instruments = INSTRUMENTS.iter().map(|one| (one.name, one.needs));
+    own.into_iter().chain(of_instruments).collect()
+}
 
 /// The instrument that was asked for, with its arguments.
 #[derive(Clone, Debug)]

@@ -10,12 +10,19 @@ mod faults;
 mod hostile;
 #[path = "load/main.rs"]
 mod load;
-mod noise;
-mod reproduce;
-mod rtt;
 mod serve;
-mod sim;
 mod structure;
 mod support;
 mod trace;
 mod tune;
+
+#[path = "../../instruments/budget/tests/cli.rs"]
+mod budget;
+#[path = "../../instruments/noise/tests/cli.rs"]
+mod noise;
+#[path = "../../instruments/reproduce/tests/cli.rs"]
+mod reproduce;
+#[path = "../../instruments/rtt/tests/cli.rs"]
+mod rtt;
+#[path = "../../instruments/sim/tests/cli.rs"]
+mod sim;

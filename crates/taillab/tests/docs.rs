@@ -1,5 +1,6 @@
 //! What the documents for contributors name exists: paths, modules, constants, links. README names what it must.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -234,6 +235,22 @@ fn the_first_pages_are_short() {
     for (document, most) in LONGEST {
         let bytes = fs::read(root().join(document)).unwrap().len();
         assert!(bytes <= most, "{document}: {bytes} bytes, of {most}");
+    }
+}
+
+#[test]
+fn each_walk_names_at_most_eight_files() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let (_, walks) = page.split_once("\n## Four walks\n").unwrap();
+    let walks = walks.split("\n## ").next().unwrap_or_default();
+    let walks: Vec<&str> = walks.split("\n### ").skip(1).collect();
+    assert_eq!(walks.len(), 4);
+    for walk in walks {
+        let code = walk.split('`').skip(1).step_by(2);
+        let files: BTreeSet<&str> = code
+            .filter(|word| ENDS.iter().any(|end| word.ends_with(end)))
+            .collect();
+        assert!((1..=8).contains(&files.len()), "{walk}");
     }
 }
 

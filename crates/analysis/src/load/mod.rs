@@ -112,6 +112,36 @@ where
     summarise_kept(requests, |_| true, facts)
 }
 
+/// The response times of all requests, as [`summarise`] computes them, and nothing else.
+pub fn response_times<I>(requests: impl Fn() -> I) -> Distribution
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let times: Vec<Nanos> = requests().filter_map(|r| response_time(&r)).collect();
+    let unanswered = (requests().count() - times.len()) as u64;
+    observe(&times, unanswered, growth_of(&requests)).distribution()
+}
+
+/// How the queue grew, if it did.
+fn growth_of<I>(requests: &impl Fn() -> I) -> Option<Growth>
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let since_turn: Vec<Nanos> = requests().filter_map(|r| since_turn(&r)).collect();
+    let answered = span(requests().filter_map(|r| r.times.received));
+    growth(&since_turn, answered.rate_per_s())
+}
+
+/// Times in a queue that grew or did not.
+fn observe(times: &[Nanos], unanswered: u64, growth: Option<Growth>) -> Observations {
+    let mut observed = Observations::of(times).with_unanswered(unanswered);
+    // in a queue that grows, the percentiles are those of this measurement
+    if growth.is_some() {
+        observed.assume_independent();
+    }
+    observed
+}
+
 /// [`summarise`] of a measurement in which only some requests were sent on schedule: those that are `kept`.
 /// Percentiles are of these. Rate, length and number are of all requests.
 pub fn summarise_kept<I>(
@@ -142,16 +172,8 @@ where
     };
     let service = times(service_time);
     let unanswered = (requests().count() - service.len()) as u64;
-    let answered = span(requests().filter_map(|r| r.times.received));
-    let growth = growth(&times(since_turn), answered.rate_per_s());
-    let observe = |times: Vec<Nanos>, unanswered: u64| {
-        let mut observed = Observations::of(&times).with_unanswered(unanswered);
-        // in a queue that grows, the percentiles are those of this measurement
-        if growth.is_some() {
-            observed.assume_independent();
-        }
-        observed
-    };
+    let growth = growth_of(&requests);
+    let observe = |times: Vec<Nanos>, unanswered: u64| observe(&times, unanswered, growth);
     let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
         let observed = observe(times, unanswered);
         (observed.distribution(), observed.curve())

@@ -111,78 +111,70 @@ const fn give_way(class: Class) -> Effect {
     }
 }
 
-/// A mitigation that `taillab tune` can make.
-const fn tune(is: mitigation::Mitigation) -> Mitigation {
+/// A mitigation without a model in the replay.
+const fn of(is: mitigation::Mitigation) -> Mitigation {
     Mitigation {
         is,
         keeps: "",
-        by_tune: true,
+        by_tune: !is.by_hand,
         needs: Needs::Nothing,
         effects: &[],
     }
 }
 
-/// A mitigation that changes the server itself, or needs a reboot.
-const fn by_hand(is: mitigation::Mitigation) -> Mitigation {
-    Mitigation {
-        by_tune: false,
-        ..tune(is)
-    }
-}
-
 /// Every mitigation, one row each.
 pub const MITIGATIONS: &[Mitigation] = &[
-    tune(mitigation::RT_PRIORITY)
+    of(mitigation::RT_PRIORITY)
         .effects(&[give_way(Class::LowerThanRealTime), Effect::InOrder])
         .keeps("threads of still higher priority (migration, stop, interrupt threads), and the server's own other threads"),
-    tune(mitigation::RT_RUNTIME)
+    of(mitigation::RT_RUNTIME)
         .needs(Needs::RealTimeWorkers)
         .effects(&[Effect::Without(Cause::Throttled)])
         .keeps("cgroup quotas"),
-    tune(mitigation::CPU_QUOTA)
+    of(mitigation::CPU_QUOTA)
         .needs(Needs::OrdinaryWorkers)
         .effects(&[Effect::Without(Cause::Throttled)]),
-    tune(mitigation::OTHERS_IDLE)
+    of(mitigation::OTHERS_IDLE)
         .effects(&[give_way(Class::Programs)])
         .keeps("threads of the kernel, and the server's own other threads"),
-    tune(mitigation::SLICE)
+    of(mitigation::SLICE)
         .effects(&[Effect::Threads { class: Class::Fair, at_most_ns: 100_000, stay: true }])
         .keeps("0.1 ms of each time that another thread takes the CPU"),
-    tune(mitigation::DEDICATED_CPUS)
+    of(mitigation::DEDICATED_CPUS)
         .effects(&[gone(Class::Movable)])
         .keeps("the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's own other threads"),
-    tune(mitigation::IRQ_AFFINITY)
+    of(mitigation::IRQ_AFFINITY)
         .effects(&[Effect::DeviceInterrupts])
         .keeps("the CPU's own timer, and interrupts from other CPUs"),
-    tune(mitigation::SOFTIRQ_CPU)
+    of(mitigation::SOFTIRQ_CPU)
         .effects(&[Effect::Softirqs(&["NET_RX", "NET_TX"])])
         .keeps("one interrupt between the CPUs for each wake-up, and the timer and scheduler softirqs"),
-    tune(mitigation::INTERRUPT_CPU)
+    of(mitigation::INTERRUPT_CPU)
         .needs(Needs::SeveralCpus)
         .effects(&[Effect::Softirqs(&[]), Effect::DeviceInterrupts, Effect::CpuLess])
         .keeps("the CPU's own timer"),
-    tune(mitigation::BUSY_POLL)
+    of(mitigation::BUSY_POLL)
         .effects(&[Effect::Without(Cause::Wakeup), Effect::Without(Cause::IdleExit)]),
-    tune(mitigation::IRQ_SUSPENSION)
+    of(mitigation::IRQ_SUSPENSION)
         .effects(&[Effect::DeviceInterrupts, Effect::Without(Cause::Wakeup)])
         .keeps("the CPU's own timer"),
-    tune(mitigation::CPU_DMA_LATENCY)
+    of(mitigation::CPU_DMA_LATENCY)
         .effects(&[Effect::Without(Cause::IdleExit)]),
-    tune(mitigation::GOVERNOR),
-    tune(mitigation::NUMA)
+    of(mitigation::GOVERNOR),
+    of(mitigation::NUMA)
         .needs(Needs::SeveralCpus),
-    by_hand(mitigation::NOHZ_FULL)
+    of(mitigation::NOHZ_FULL)
         .effects(&[Effect::LocalTimer, Effect::Softirqs(&["TIMER", "SCHED", "RCU", "HRTIMER"])])
         .keeps("interrupts of devices, receive softirqs"),
-    by_hand(mitigation::ASYNC_IO)
+    of(mitigation::ASYNC_IO)
         .effects(&[Effect::Without(Cause::BlockedIo)])
         .keeps("the storage's own time in requests that need it"),
-    by_hand(mitigation::SERVER_THREADS)
+    of(mitigation::SERVER_THREADS)
         .needs(Needs::SeveralWorkers)
         .effects(&[Effect::Without(Cause::OwnThreads)]),
-    by_hand(mitigation::FINER_LOCKS)
+    of(mitigation::FINER_LOCKS)
         .effects(&[Effect::Without(Cause::BlockedLock)]),
-    by_hand(mitigation::SHARED_QUEUE)
+    of(mitigation::SHARED_QUEUE)
         .needs(Needs::SeveralWorkers)
         .effects(&[Effect::SharedQueue, Effect::InOrder]),
 ];

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use taillab_model::explanation::{Cause, Culprit, Share};
-use taillab_model::interval::{error_of_ratio, student_975};
+use taillab_model::interval::ratio_of_sums;
 use taillab_model::rtt::{
     RoundTrip, RttBand, RttDisturbance, RttEnd, RttExplanation, RttPart, RttPartMean,
 };
@@ -24,8 +24,6 @@ use crate::window::{Window, Windows};
 const PARTS: usize = RttPart::ALL.len();
 /// The number of blocks of neighbouring round trips.
 const BLOCKS: usize = 50;
-/// With fewer blocks there is no interval.
-const LEAST_BLOCKS: usize = 5;
 /// The minimum number of round trips in a band.
 const LEAST: usize = 20;
 /// The usual round trips lie between these quantiles.
@@ -168,7 +166,7 @@ impl Explainer {
                 let trip = &self.trips[at];
                 (at, part(trip), of(trip))
             });
-            ratio_of_sums(each, self.trips.len())
+            ratio_over_blocks(each, self.trips.len())
         };
         let nanos = |ns: f64| Nanos::new(ns.max(0.0).round() as u64);
         let part = |part: RttPart| {
@@ -213,7 +211,7 @@ impl Explainer {
                     culprit: culprit.clone(),
                     round_trips: slow.iter().filter(|at| in_slow(at) > 0).count() as u64,
                     total_ns: Nanos::new(total),
-                    share: ratio_of_sums(each, self.trips.len()),
+                    share: ratio_over_blocks(each, self.trips.len()),
                 })
             })
             .collect();
@@ -265,7 +263,7 @@ fn threads_of(window: &Window, ends: Ends<'_>) -> Vec<Tid> {
 }
 
 /// Σ part ÷ Σ all with its interval. The place of each item among `places` determines its block.
-fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -> Share {
+fn ratio_over_blocks(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -> Share {
     let mut blocks = [(0.0, 0.0, 0_u64); BLOCKS];
     for (at, part, all) in each {
         let block = &mut blocks[at * BLOCKS / places.max(1)];
@@ -275,22 +273,7 @@ fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -
         .filter(|block| block.2 > 0)
         .map(|block| (block.0, block.1))
         .collect();
-    let Some((value, error)) = error_of_ratio(&full) else {
-        return Share::default();
-    };
-    if full.len() < LEAST_BLOCKS {
-        return Share {
-            value,
-            lo: None,
-            hi: None,
-        };
-    }
-    let half = student_975(full.len() - 1) * error;
-    Share {
-        value,
-        lo: Some(value - half),
-        hi: Some(value + half),
-    }
+    ratio_of_sums(&full)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 
 use std::num::NonZeroU32;
 
+use taillab_model::interval::quantile_of_independent;
 use taillab_model::{Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
@@ -64,7 +65,7 @@ pub fn estimate(
     let count = stretches(matched, measure_from);
     let mut costs = busy_stretches(matched, timeline, measure_from, count);
     costs.sort_unstable();
-    let (lo, service_time, hi) = first_decile(&costs)?;
+    let (lo, service_time, hi) = quantile_of_independent(&costs, DECILE)?;
     Some(shortened(
         matched,
         measure_from,
@@ -102,16 +103,6 @@ pub fn shortened(
         hi: estimate.hi,
         shortened: true,
     }
-}
-
-/// The first decile of some sorted values with its interval; `None` without any.
-fn first_decile(sorted: &[Nanos]) -> Option<(Nanos, Nanos, Nanos)> {
-    let n = sorted.len() as f64;
-    let last = sorted.len().checked_sub(1)?;
-    let half = crate::statistics::SCORE_Z * (n * DECILE * (1.0 - DECILE)).sqrt();
-    let at = |rank: f64| sorted[(rank.max(0.0) as usize).min(last)];
-    let rank = (n * DECILE).ceil() - 1.0;
-    Some((at(rank - half), at(rank), at(rank + half.ceil())))
 }
 
 /// The first requests of a measurement, and some of its warm-up, to be sent through ideal queues.
@@ -233,16 +224,6 @@ mod tests {
             hi: Nanos::new(service_time / 10 * 11),
             shortened: false,
         }
-    }
-
-    #[test]
-    fn the_decile_is_of_what_lasts() {
-        let costs: Vec<Nanos> = (1..=40).map(Nanos::new).collect();
-        let (lo, t, hi) = first_decile(&costs).unwrap();
-        assert_eq!((lo, t, hi), (Nanos::new(1), Nanos::new(4), Nanos::new(8)));
-        let one = Nanos::new(9);
-        assert_eq!(first_decile(&[one]), Some((one, one, one)));
-        assert_eq!(first_decile(&[]), None);
     }
 
     /// 1,000 requests per second for 2 s, of which 70 ms are sampled.

@@ -25,9 +25,6 @@
 
 use taillab_model::{Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-/// The normal distribution's 97.5 % point, for intervals of 95 %.
-pub const SCORE_Z: f64 = 1.959_963_984_540_054;
-
 /// Fewer observations than this are not enough to show a correlation.
 const MIN_SERIES: usize = 200;
 

@@ -5,11 +5,12 @@ mod ccdf;
 mod inflation;
 mod series;
 
+use taillab_model::interval::NORMAL_975;
 use taillab_model::{Distribution, Nanos};
 
 pub(crate) use bins::Bins;
 pub use ccdf::{ccdf, ccdf_of_ranks};
-pub use inflation::{SCORE_Z, variance_inflation};
+pub use inflation::variance_inflation;
 pub use series::{Observations, Series};
 pub(crate) use series::{Values, counted_curve};
 
@@ -37,7 +38,7 @@ pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
     let known = factors.iter().rfind(|(p, _)| *p <= q);
     let factor = known.map_or(1.0, |(_, factor)| *factor);
     // The conditions of `quantile_ranks`, solved for the sample's size.
-    let needed = factor.max(SCORE_Z * SCORE_Z) / (1.0 - q);
+    let needed = factor.max(NORMAL_975 * NORMAL_975) / (1.0 - q);
     // two digits, rounded up: it is an estimate
     let step = 10_f64.powf(needed.log10().floor() - 1.0).max(1.0);
     ((needed / step).ceil() * step) as u64

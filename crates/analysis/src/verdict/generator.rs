@@ -9,7 +9,7 @@ use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MIN_SENT_SHARE};
 use super::evidence::Evidence;
 use super::overload::is_overloaded;
 use super::rule::{Limit, Rule, WithdrawnPart};
-use super::schedule::SoFrom;
+use super::schedule::FirstSpoiledQuantile;
 use crate::fmt::{Count, Percent};
 
 pub(super) const GENERATOR: &[Rule] = &[
@@ -67,7 +67,7 @@ fn part(e: &Evidence<'_>) -> WithdrawnPart {
 /// What is withdrawn, for the end of a sentence.
 fn so(e: &Evidence<'_>) -> String {
     match part(e) {
-        WithdrawnPart::From(q) => SoFrom(e, q).to_string(),
+        WithdrawnPart::From(q) => FirstSpoiledQuantile(e, q).to_string(),
         _ => String::new(),
     }
 }

@@ -27,7 +27,7 @@ of a recorded server, whose sojourn has no lateness in it, all of it is the limi
         seen: |e| {
             let (q, lateness, whole) = too_late(e)?;
             let late = format!("the client sends {lateness} late at {}", Percentile(q));
-            let so = SoFrom(e, q);
+            let so = FirstSpoiledQuantile(e, q);
             Some(match e.server {
                 Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
                 None => {
@@ -54,7 +54,7 @@ of a recorded server, whose sojourn has no lateness in it, all of it is the limi
                 Percent(cut.share),
                 most.why.sentence(),
                 most.who,
-                SoFrom(e, from)
+                FirstSpoiledQuantile(e, from)
             ))
         },
         remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
@@ -73,7 +73,7 @@ of a recorded server, whose sojourn has no lateness in it, all of it is the limi
                      missing from those on schedule{}",
                 Percent(missing),
                 Percentile(q),
-                SoFrom(e, q)
+                FirstSpoiledQuantile(e, q)
             ))
         },
         remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
@@ -97,7 +97,7 @@ of a recorded server, whose sojourn has no lateness in it, all of it is the limi
                 at.window_ns,
                 at.value.unwrap_or(f64::NAN),
                 index(at.expected.unwrap_or(1.0)),
-                SoFrom(e, BURSTS_SHOW)
+                FirstSpoiledQuantile(e, BURSTS_SHOW)
             ))
         },
         remedy: |_| "give the client a dedicated CPU, or lower the load",
@@ -115,9 +115,9 @@ const BURSTS_SHOW: f64 = 0.9;
 
 /// From which percentile on a fault of the schedule spoils what its arrivals would have seen; in a load alone,
 /// from which on it spoils the result.
-pub(super) struct SoFrom<'e, 'a>(pub(super) &'e Evidence<'a>, pub(super) f64);
+pub(super) struct FirstSpoiledQuantile<'e, 'a>(pub(super) &'e Evidence<'a>, pub(super) f64);
 
-impl fmt::Display for SoFrom<'_, '_> {
+impl fmt::Display for FirstSpoiledQuantile<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(evidence, from) = *self;
         if evidence.server.is_none() {

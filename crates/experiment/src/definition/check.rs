@@ -2,8 +2,7 @@
 
 use taillab_console::exit::Failure;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_load::{Ask, ClosedLoop};
-use taillab_model::summary::{ClientKind, Connect};
+use taillab_load::{Ask, ClosedLoop, HabitNames};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::kind::ServerKind;
@@ -23,6 +22,15 @@ const ECHO_BYTES: std::ops::RangeInclusive<u32> = 4..=65_507;
 
 /// What must hold, and the message if it does not.
 type Rule = (bool, String);
+
+/// The keys of what clients do with their connections.
+const HABITS: HabitNames = HabitNames {
+    pipeline: "client.pipeline",
+    reserve: "client.reserve",
+    each: "client.connect = \"each\"",
+    pooled: "client.kind = \"pooled\" (--clients pooled)",
+    streams: "TCP (--transport tcp)",
+};
 
 impl Experiment {
     /// # Errors
@@ -246,7 +254,8 @@ impl Experiment {
     }
 
     fn client_rules(&self) -> Vec<Rule> {
-        let is_once = self.client.connect == Connect::Once;
+        let habits = self.client.habits(self.client.reserve.into());
+        let habits = habits.check(self.server.transport == Transport::Udp, &HABITS);
         let most = match self.server.transport {
             Transport::Tcp => MOST_CONNECTIONS,
             Transport::Udp => MOST_SOCKETS,
@@ -259,7 +268,8 @@ impl Experiment {
                     self.server.transport.name().to_uppercase(),
                     match self.server.transport {
                         Transport::Tcp => "",
-                        Transport::Udp => ": a socket has no limit of requests; for more of them, use TCP \
+                        Transport::Udp =>
+                            ": a socket has no limit of requests; for more of them, use TCP \
                                            (--transport tcp)",
                     }
                 ),
@@ -270,33 +280,7 @@ impl Experiment {
                     "client.connections and client.reserve are at most {MOST_CONNECTIONS} together"
                 ),
             ),
-            (
-                self.client.reserve == 0 || self.server.transport == Transport::Tcp,
-                "client.reserve is for TCP: datagrams never wait".to_owned(),
-            ),
-            (
-                self.client.reserve == 0 || self.client.kind == ClientKind::Pooled,
-                "client.reserve belongs to a pool: leave it out, or set client.kind to pooled (--clients pooled)"
-                    .to_owned(),
-            ),
-            (
-                self.client.pipeline == 0 || self.server.transport == Transport::Tcp,
-                "client.pipeline is for TCP: datagrams never wait".to_owned(),
-            ),
-            (
-                is_once || self.server.transport == Transport::Tcp,
-                "client.connect: a datagram needs no connection: leave out `each`, or use TCP (--transport tcp)"
-                    .to_owned(),
-            ),
-            (
-                is_once || self.client.kind == ClientKind::Independent,
-                "client.connect: a pool keeps its connections: leave out `each`, or `pooled` (client.kind)".to_owned(),
-            ),
-            (
-                is_once || self.client.pipeline <= 1,
-                "client.connect: with `each`, a connection carries one request: leave out client.pipeline (--pipeline)"
-                    .to_owned(),
-            ),
+            (habits.is_ok(), habits.err().unwrap_or_default()),
             (
                 self.client.timeout > Nanos::ZERO,
                 "client.timeout must be above 0, e.g. 1s".to_owned(),

@@ -116,7 +116,7 @@ pub struct Setting<'a> {
 }
 
 /// The results of the trials.
-pub struct Tried {
+pub struct TrialResults {
     /// Each mitigation in the order of the trials, including those before a failure.
     fixes: Vec<Fix>,
     /// All combinations, if they were asked for and a round was finished.
@@ -137,22 +137,22 @@ pub fn on_own_server(
     setting: &Setting<'_>,
     experiment: &Experiment,
     rate_per_s: f64,
-) -> Tried {
+) -> TrialResults {
     let progress = Progress::new(setting.messages.quiet);
     let rig = Rig::start(experiment, progress, setting.interrupt.clone());
     let mut rig = match rig {
         Ok(rig) => rig,
-        Err(failure) => return Tried::nothing(failure),
+        Err(failure) => return TrialResults::nothing(failure),
     };
     let tried = on_rig(&mut rig, asked, setting, (experiment, rate_per_s));
-    let tried = tried.unwrap_or_else(Tried::nothing);
+    let tried = tried.unwrap_or_else(TrialResults::nothing);
     let server_failure = rig.server_failure();
     let torn_down = rig.take_down();
     let (mut fixes, mut left) = (tried.fixes, tried.left);
     // settings of the server's threads are gone with the server
     let looked = kept::look_again(&mut fixes, &mut left, &tried.winners);
     let ended = server_failure.map_or(tried.ended, Err);
-    Tried {
+    TrialResults {
         fixes,
         left,
         ended: ended.and(torn_down).and(looked),
@@ -165,7 +165,7 @@ fn on_rig(
     asked: &FixRequest,
     setting: &Setting<'_>,
     (experiment, rate_per_s): (&Experiment, f64),
-) -> Result<Tried, Failure> {
+) -> Result<TrialResults, Failure> {
     rig.step_aside()?;
     let client = rig.connect(experiment)?;
     let server = rig.placement().server.clone();
@@ -187,16 +187,16 @@ pub fn on_live_server(
     setting: &Setting<'_>,
     server: LiveServer<'_>,
     probe: Probe,
-) -> Tried {
+) -> TrialResults {
     let length = asked.block_length(server.rate_per_s);
     let load = LiveLoad::new(server, probe, length, setting.interrupt.clone());
     with(Box::new(load), asked, setting)
 }
 
-fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> Tried {
+fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> TrialResults {
     let changes = match Changes::of(load.scope()) {
         Ok(changes) => changes,
-        Err(failure) => return Tried::nothing(failure),
+        Err(failure) => return TrialResults::nothing(failure),
     };
     let mut bench = Bench {
         load,
@@ -208,9 +208,9 @@ fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> 
     };
     if !asked.factorial.is_empty() {
         let (factorial, ended) = factorial::run(&mut bench, &asked.factorial);
-        return Tried {
+        return TrialResults {
             factorial,
-            ..Tried::ended(ended)
+            ..TrialResults::ended(ended)
         };
     }
     let mut session = Session::new(bench, asked, setting);
@@ -218,11 +218,11 @@ fn with(load: Box<dyn Load + '_>, asked: &FixRequest, setting: &Setting<'_>) -> 
     // put everything back before reporting what went wrong
     let put_back = session.end();
     let (fixes, winners, left) = session.into_results();
-    Tried {
+    TrialResults {
         fixes,
         winners,
         left,
-        ..Tried::ended(put_back.and(tried))
+        ..TrialResults::ended(put_back.and(tried))
     }
 }
 
@@ -235,7 +235,7 @@ fn ended_early(failure: &Failure) -> Reason {
     Reason::new("fix_partial", text)
 }
 
-impl Tried {
+impl TrialResults {
     const fn ended(ended: Result<(), Failure>) -> Self {
         Self {
             fixes: Vec::new(),

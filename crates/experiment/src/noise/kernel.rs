@@ -14,8 +14,8 @@ use taillab_model::noise::LoopKind;
 use taillab_probe::{KernelAccount, KernelLoop};
 
 use super::plan::Phase;
-use super::rows::Found;
-use super::take::Take;
+use super::rows::LoopReading;
+use super::take::GapRecording;
 
 /// Between two looks at what the loops found.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -33,9 +33,9 @@ pub fn run(
     numbers: &[u16],
     phase: &Phase,
     interrupt: &Interrupt,
-    take: &mut Take,
-) -> Result<BTreeMap<u16, Found>, Failure> {
-    let mut ends: BTreeMap<u16, Found> = BTreeMap::new();
+    take: &mut GapRecording,
+) -> Result<BTreeMap<u16, LoopReading>, Failure> {
+    let mut ends: BTreeMap<u16, LoopReading> = BTreeMap::new();
     thread::scope(|scope| {
         let (out, found) = channel();
         let on_cpu = |&cpu: &u16| {
@@ -107,7 +107,7 @@ fn on_this_cpu(
     Ok(())
 }
 
-fn add(found: &mut Found, account: &KernelAccount) {
+fn add(found: &mut LoopReading, account: &KernelAccount) {
     for (ns, &times) in account.short.iter().enumerate() {
         found.reads.record_times(Nanos::new(ns as u64), times);
     }
@@ -141,7 +141,7 @@ mod tests {
             gaps_not_kept: 3,
             watched: Nanos::from_micros(20),
         };
-        let mut end = Found::default();
+        let mut end = LoopReading::default();
         add(&mut end, &account);
         add(&mut end, &account);
         assert_eq!(end.reads.count(), 2 * 102);

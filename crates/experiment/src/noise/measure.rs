@@ -17,8 +17,8 @@ use taillab_probe::{KernelLoop, ProbeError};
 
 use super::kernel;
 use super::plan::Phase;
-use super::rows::{self, Found, MeasuredLoop};
-use super::take::Take;
+use super::rows::{self, LoopReading, MeasuredLoop};
+use super::take::GapRecording;
 use super::watch::Watch;
 use crate::rings::cpu_numbers;
 
@@ -132,7 +132,7 @@ impl<'a> Measuring<'a> {
         let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
         let first = Anchor::take();
         let loops = running.loops.iter().map(place).collect();
-        let take = Take::new(self.analysis(first.at, loops), watch, first);
+        let take = GapRecording::new(self.analysis(first.at, loops), watch, first);
         running.begin();
         let began = Instant::now();
         let interrupt = self.interrupt;
@@ -146,7 +146,7 @@ impl<'a> Measuring<'a> {
         let ns = |ticks: u64| Nanos::new((ticks as f64 * 1e9 / frequency_hz) as u64);
         let found = ended.into_iter().map(|(spec, end)| {
             let watched = (end.span.1 - end.span.0).saturating_sub(end.unwatched_ticks);
-            let found = Found {
+            let found = LoopReading {
                 reads: end.counts.in_nanos(frequency_hz),
                 watched: ns(watched),
                 migrations: end.migrations,
@@ -170,7 +170,7 @@ impl<'a> Measuring<'a> {
         let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
         let began = Instant::now();
         let first = Anchor::take();
-        let mut take = Take::new(self.analysis(first.at, Vec::new()), watch, first);
+        let mut take = GapRecording::new(self.analysis(first.at, Vec::new()), watch, first);
         let interrupt = self.interrupt;
         let (ends, take) = Progress::new(self.quiet).during(
             &[bar(phase)],
@@ -185,14 +185,14 @@ impl<'a> Measuring<'a> {
     fn rows(
         &mut self,
         phase: &Phase,
-        mut take: Take,
-        ended: Vec<(Option<u16>, Found)>,
+        mut take: GapRecording,
+        ended: Vec<(Option<u16>, LoopReading)>,
     ) -> Vec<NoiseRow> {
         let names = take.finish(&mut self.notes);
         let began = take.anchors.0.at;
         let mut sums = take.analysis.finish();
         let busy_cpus = ended.len() as u32;
-        let row = |(cpu, found): (Option<u16>, Found)| {
+        let row = |(cpu, found): (Option<u16>, LoopReading)| {
             let measured = MeasuredLoop {
                 cpu,
                 busy_cpus,
@@ -226,9 +226,9 @@ fn place(one: &Loop) -> (u16, u32) {
 /// Takes the loops' gaps until all of them have ended.
 fn collect(
     running: RunningLoops,
-    mut take: Take,
+    mut take: GapRecording,
     interrupt: &Interrupt,
-) -> (Vec<(LoopSpec, LoopEnd)>, Take) {
+) -> (Vec<(LoopSpec, LoopEnd)>, GapRecording) {
     while !running.loops.iter().all(Loop::is_finished) {
         thread::sleep(PERIOD);
         if interrupt.is_raised() {

@@ -9,7 +9,7 @@ use super::plan::Phase;
 
 /// What a loop found on one CPU.
 #[derive(Default)]
-pub struct Found {
+pub struct LoopReading {
     pub reads: Histogram,
     pub watched: Nanos,
     pub migrations: u64,
@@ -23,7 +23,7 @@ pub struct MeasuredLoop<'a> {
     pub cpu: Option<u16>,
     pub busy_cpus: u32,
     pub began: Monotonic,
-    pub found: Found,
+    pub found: LoopReading,
     pub sum: Option<CpuSum>,
     /// Names, where there are causes.
     pub names: Option<&'a RecordingContext>,

@@ -9,14 +9,14 @@ use taillab_model::RecordingContext;
 use super::watch::Watch;
 
 /// The analysis, and the probe that feeds it, if there is one.
-pub struct Take {
+pub struct GapRecording {
     pub analysis: GapAnalysis,
     watch: Option<Watch>,
     /// The clocks at the beginning, and when gaps were last taken.
     pub anchors: (Anchor, Anchor),
 }
 
-impl Take {
+impl GapRecording {
     pub fn new(analysis: GapAnalysis, watch: Option<Watch>, first: Anchor) -> Self {
         Self {
             analysis,

@@ -16,6 +16,7 @@ use taillab_model::summary::{
     Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
     ServiceTimeSource,
 };
+use taillab_model::threshold::Threshold;
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
@@ -50,6 +51,8 @@ pub struct MeasurementFacts {
     pub conditions: Vec<Reason>,
     /// The cost of recording; only `trace` measures it.
     pub cost: Option<RecordingCost>,
+    /// The limits that the result must meet.
+    pub limits: Vec<Threshold>,
 }
 
 /// What was measured before the load.
@@ -273,6 +276,9 @@ impl<'c> Pass<'c> {
             ..view.with_worst(at_worst)
         });
         let target = facts.target;
+        let load = load.map(|all| on_schedule.load(all));
+        let sojourn = &found.server.measured.sojourn;
+        let assertions = limits::of_server(&facts.limits, sojourn, load.as_ref(), &verdict);
         let report = Report {
             schema_version: SCHEMA_VERSION,
             command: facts.command.to_owned(),
@@ -281,7 +287,7 @@ impl<'c> Pass<'c> {
             partial,
             duration_ns: duration,
             arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
-            load: load.map(|all| on_schedule.load(all)),
+            load,
             client_minus_server: found.client_minus_server,
             calibration,
             scheduled,
@@ -290,7 +296,7 @@ impl<'c> Pass<'c> {
             fixes: Vec::new(),
             factorial: None,
             verdict,
-            assertions: Vec::new(),
+            assertions,
         };
         Ok(Analysed {
             report,

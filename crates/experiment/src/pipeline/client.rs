@@ -4,11 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use taillab_analysis::cut::Spans;
-use taillab_analysis::load::{LoadAnalysis, LoadClients, LoadFacts, LoadedRequest, summarise_kept};
+use taillab_analysis::load::{
+    LoadAnalysis, LoadClients, LoadFacts, LoadedRequest, response_times, summarise_kept,
+};
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
-use taillab_model::{ClientTimes, Monotonic, Peer, WireTimes};
+use taillab_model::{ClientTimes, Distribution, Monotonic, Peer, WireTimes};
 use taillab_report::requests::RequestRow;
 
 /// The record of our own generator.
@@ -84,6 +86,11 @@ pub fn summarise_load(
     let kept =
         |request: &LoadedRequest| !cut.contain(request.turn()) && !cut.contain(request.times.sent);
     summarise_kept(|| loaded_requests(load), kept, facts)
+}
+
+/// The response times of all requests of a load's measurement, also of those that are cut.
+pub fn response_times_at_worst(load: &FleetRun) -> Distribution {
+    response_times(|| loaded_requests(load))
 }
 
 /// The requests of a load's measurement in order of the intended time. An answer after the time-out does

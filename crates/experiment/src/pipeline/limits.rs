@@ -6,54 +6,54 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
 use taillab_host::user_files;
 use taillab_model::Distribution;
-use taillab_model::load_result::LoadReport;
+use taillab_model::load_result::ClosedLoop;
 use taillab_model::summary::{LoadSummary, Report, Verdict};
 use taillab_model::threshold::{Assertion, AssertionOutcome, Figures, Standing, Threshold};
 use taillab_report::junit::junit;
 
-/// Checks the limits of a measured server, by the sojourn of all requests: the arrivals may not have been those of
+/// Holds limits against a measured server, by the sojourn of all requests: the arrivals may not have been those of
 /// the schedule, and the server is not to blame for what happened before or after. Errors are those that the
 /// client saw, where it is ours.
-pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
-    let stayed = &report.server.measured.sojourn;
-    let all = stayed.count + stayed.unanswered;
-    let errors = match &report.load {
+pub(super) fn of_server(
+    limits: &[Threshold],
+    sojourn: &Distribution,
+    load: Option<&LoadSummary>,
+    verdict: &Verdict,
+) -> Vec<Assertion> {
+    let errors = match load {
         Some(load) => {
-            let errors = load.errors.of_server(stayed.unanswered);
+            let errors = load.errors.of_server(sojourn.unanswered);
             (errors.failed_requests(), load.requests)
         }
-        None => (stayed.unanswered, all),
+        None => (sojourn.unanswered, sojourn.count + sojourn.unanswered),
     };
-    let measured = (stayed, "sojourn", errors);
-    report.assertions = held(&args.limits, measured, standing(&report.verdict));
-    write(args, report)
+    held(limits, (sojourn, "sojourn", errors), standing(verdict))
 }
 
-/// Checks the limits of what a client alone measured: one load, or a closed loop.
-pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failure> {
-    let closed = report.generator().closed_loop.as_ref();
-    let of_closed = closed.map(|closed| {
+/// Holds limits against what a client alone measured: one load, or a closed loop. A sweep has neither; the command
+/// line allows no limit for it.
+pub(super) fn of_client(
+    limits: &[Threshold],
+    load: Option<&LoadSummary>,
+    closed_loop: Option<&ClosedLoop>,
+    verdict: &Verdict,
+) -> Vec<Assertion> {
+    let of_load = load.map(|load| {
+        let errors = (load.errors.failed_requests(), load.requests);
+        (&load.response_time, "response time", errors)
+    });
+    let of_closed = closed_loop.map(|closed| {
         let errors = (closed.errors.failed_requests(), closed.requests);
         (&closed.service_time, "service time", errors)
     });
-    // a sweep has neither; the command line allows no limit for it
-    let measured = report.load.as_ref().map(of_load).or(of_closed);
-    report.assertions = measured.map_or_else(Vec::new, |measured| {
-        held(&args.limits, measured, standing(&report.verdict))
-    });
-    write(args, report)
+    let measured = of_load.or(of_closed);
+    measured.map_or_else(Vec::new, |measured| {
+        held(limits, measured, standing(verdict))
+    })
 }
 
 /// The latencies with their name, then how many requests failed and how many there were.
 type LimitedFigures<'a> = (&'a Distribution, &'static str, (u64, u64));
-
-fn of_load(load: &LoadSummary) -> LimitedFigures<'_> {
-    (&load.response_time, "response time", errors_of(load))
-}
-
-const fn errors_of(load: &LoadSummary) -> (u64, u64) {
-    (load.errors.failed_requests(), load.requests)
-}
 
 fn held(
     limits: &[Threshold],
@@ -87,7 +87,10 @@ pub fn standing(verdict: &Verdict) -> Standing {
 }
 
 /// Writes the file of `--junit`, where it was asked for.
-fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failure> {
     match &args.junit {
         Some(path) => user_files::write_named(path, &junit(report)).map_err(host),
         None => Ok(()),

@@ -13,8 +13,11 @@ use taillab_host::environment::Virtualization;
 use taillab_model::Nanos;
 use taillab_model::load_result::{ClientOnly, Generator, LoadReport, Mode};
 use taillab_model::summary::{LoadSummary, SCHEMA_VERSION, Verdict};
+use taillab_model::threshold::Threshold;
 use taillab_report::load::LoadDocument;
 use taillab_report::{json, terminal};
+
+use super::limits;
 
 /// What the client measured.
 pub struct ClientMeasured {
@@ -28,6 +31,8 @@ pub struct ClientMeasured {
     pub load: Option<LoadSummary>,
     /// The generator, and what else it measured.
     pub generator: Generator,
+    /// The limits that the result must meet.
+    pub limits: Vec<Threshold>,
 }
 
 impl ClientMeasured {
@@ -37,6 +42,10 @@ impl ClientMeasured {
         let (duration_ns, requests) = self.extent();
         let (supported, verdict) = self.judged(evidence);
         let closed_loop = self.generator.closed_loop;
+        let closed_loop = closed_loop.map(|all| supported.closed_loop(all));
+        let load = self.load.map(|all| supported.load(all));
+        let assertions =
+            limits::of_client(&self.limits, load.as_ref(), closed_loop.as_ref(), &verdict);
         let report = LoadReport {
             schema_version: SCHEMA_VERSION,
             command: "load".to_owned(),
@@ -45,13 +54,13 @@ impl ClientMeasured {
             partial: self.partial,
             duration_ns,
             arrival_rate_per_s: requests as f64 / duration_ns.as_secs_f64().max(1e-9),
-            load: self.load.map(|all| supported.load(all)),
+            load,
             client_minus_server: None,
             calibration: None,
             scheduled: None,
             server: ClientOnly {
                 generator: Generator {
-                    closed_loop: closed_loop.map(|all| supported.closed_loop(all)),
+                    closed_loop,
                     ..self.generator
                 },
             },
@@ -59,7 +68,7 @@ impl ClientMeasured {
             fixes: Vec::new(),
             factorial: None,
             verdict,
-            assertions: Vec::new(),
+            assertions,
         };
         (report, supported)
     }

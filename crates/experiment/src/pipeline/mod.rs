@@ -22,7 +22,7 @@ mod tests;
 
 pub use analyse::{Analysed, BeforeLoad, MeasurementFacts, RecordingCost};
 pub use canary::{Canary, stalls};
-pub use client::{Client, loaded_requests, summarise_load};
+pub use client::{Client, loaded_requests, response_times_at_worst, summarise_load};
 pub use cuts::{cuts, late_sends, unseen_by_client};
 pub use live::LiveWindows;
 pub use load::{ClientMeasured, show_load};

@@ -15,7 +15,7 @@ use taillab_console::rundir::{RunDir, Space};
 use taillab_host::user_files::UnfinishedFile;
 use taillab_model::explanation::Cause;
 use taillab_model::summary::ClaimName;
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Peer, Request, Tid};
 use taillab_report::requests::RequestRow;
 use taillab_report::{ReportError, hlog, requests};
 
@@ -27,15 +27,42 @@ pub struct Rows {
     /// For each request that is not written yet: its main cause, once it is known.
     fates: VecDeque<Fate>,
     /// The rows of earlier windows that are not written yet.
-    waiting: VecDeque<RequestRow>,
+    waiting: VecDeque<UnaccountedRow>,
     written: usize,
+}
+
+/// A row of a matched request before its account.
+#[derive(Clone, Copy)]
+struct UnaccountedRow {
+    request: Request,
+    peer: Option<Peer>,
+    id: u16,
+    ideal: Option<Nanos>,
+    worker: Tid,
+    measured: bool,
+}
+
+impl UnaccountedRow {
+    fn with_cause(self, main_cause: Option<Cause>) -> RequestRow {
+        RequestRow {
+            server: Some(self.request.server),
+            peer: self.peer,
+            id: Some(self.id),
+            ideal: self.ideal,
+            worker: (self.worker != 0).then_some(self.worker),
+            main_cause,
+            client: self.request.client,
+            operation: self.request.operation,
+            warm_up: !self.measured,
+        }
+    }
 }
 
 /// What most of a request's excess is charged to.
 #[derive(Clone, Copy)]
 enum Fate {
     Open,
-    Told(Option<Cause>),
+    Known(Option<Cause>),
 }
 
 impl Rows {
@@ -57,7 +84,7 @@ impl Rows {
             match have_accounts && matched.is_measured(place, self.from) {
                 true => Fate::Open,
                 // the ledger does not account for it
-                false => Fate::Told(None),
+                false => Fate::Known(None),
             }
         });
         self.fates.extend(fates);
@@ -70,7 +97,7 @@ impl Rows {
         if let Some(fate) = place.and_then(|place| self.fates.get_mut(place)) {
             // without T2 to T5 the account is only an estimate
             let cause = entry.asked.then(|| entry.main_cause(labels));
-            *fate = Fate::Told(cause.flatten());
+            *fate = Fate::Known(cause.flatten());
         }
     }
 
@@ -85,17 +112,14 @@ impl Rows {
         let mut ideal = ideal.into_iter();
         for (place, request) in matched.requests.iter().enumerate() {
             let measured = matched.is_measured(place, self.from);
-            let (worker, key) = (matched.workers[place], matched.keys[place]);
-            let row = RequestRow {
-                server: Some(request.server),
+            let key = matched.keys[place];
+            let row = UnaccountedRow {
+                request,
                 peer: matched.clients.of(key.connection),
-                id: Some(key.id),
+                id: key.id,
                 ideal: if measured { ideal.next() } else { None },
-                worker: (worker != 0).then_some(worker),
-                main_cause: None,
-                client: request.client,
-                operation: request.operation,
-                warm_up: !measured,
+                worker: matched.workers[place],
+                measured,
             };
             if !self.waiting.is_empty() || !self.write_next(row) {
                 self.waiting.push_back(row);
@@ -104,14 +128,13 @@ impl Rows {
     }
 
     /// Writes the next row if its cause is known.
-    fn write_next(&mut self, mut row: RequestRow) -> bool {
-        let Some(Fate::Told(cause)) = self.fates.front().copied() else {
+    fn write_next(&mut self, row: UnaccountedRow) -> bool {
+        let Some(Fate::Known(cause)) = self.fates.front().copied() else {
             return false;
         };
         self.fates.pop_front();
         self.written += 1;
-        row.main_cause = cause;
-        self.files.push(row);
+        self.files.push(row.with_cause(cause));
         true
     }
 
@@ -121,11 +144,12 @@ impl Rows {
         others: impl Iterator<Item = RequestRow>,
     ) -> Result<WrittenRows, Failure> {
         // requests that the ledger could not account for, and those behind them
-        for mut row in self.waiting {
-            if let Some(Fate::Told(cause)) = self.fates.pop_front() {
-                row.main_cause = cause;
-            }
-            self.files.push(row);
+        for row in self.waiting {
+            let cause = match self.fates.pop_front() {
+                Some(Fate::Known(cause)) => cause,
+                Some(Fate::Open) | None => None,
+            };
+            self.files.push(row.with_cause(cause));
         }
         for row in others {
             self.files.push(row);

@@ -110,7 +110,7 @@ pub fn reserve(probe: &mut Probe, requests: f64, free: &CpuSet) -> Result<(), Pr
 /// Does the work while a thread on these CPUs drains every [`PERIOD`].
 fn beside<T>(cpus: &CpuSet, mut drain: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
-    let end = Over(&over);
+    let end = DrainEnd(&over);
     thread::scope(|scope| {
         scope.spawn(|| {
             // if this fails it sleeps and drains beside the generator, whose record shows the delays
@@ -126,9 +126,9 @@ fn beside<T>(cpus: &CpuSet, mut drain: impl FnMut() + Send, work: impl FnOnce() 
 }
 
 /// Ends the draining thread, also where the load panics.
-struct Over<'a>(&'a AtomicBool);
+struct DrainEnd<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for DrainEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

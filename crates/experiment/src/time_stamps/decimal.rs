@@ -6,7 +6,7 @@ use super::options::TimeUnit;
 
 /// Why a text is not a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bad {
+pub enum ParseFailure {
     /// It is no number.
     NotANumber,
     /// It is below 0.
@@ -19,7 +19,7 @@ pub enum Bad {
 ///
 /// Seconds since 1970 have more digits than a double holds, so digits are counted, not
 /// multiplied.
-pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, Bad> {
+pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, ParseFailure> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -27,7 +27,9 @@ pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, Bad> {
     };
     let (mantissa, exponent) = match digits.find(['e', 'E']) {
         Some(at) => {
-            let exponent: i32 = digits[at + 1..].parse().map_err(|_| Bad::NotANumber)?;
+            let exponent: i32 = digits[at + 1..]
+                .parse()
+                .map_err(|_| ParseFailure::NotANumber)?;
             (&digits[..at], exponent)
         }
         None => (digits, 0),
@@ -35,7 +37,7 @@ pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, Bad> {
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.len() + fraction.len() == 0 || !all_digits(whole) || !all_digits(fraction) {
-        return Err(Bad::NotANumber);
+        return Err(ParseFailure::NotANumber);
     }
     // the decimal point moves this far to the right
     let shift = i64::from(unit.digits()) + i64::from(exponent);
@@ -49,17 +51,17 @@ pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, Bad> {
             value = value
                 .checked_mul(10)
                 .and_then(|value| value.checked_add(digit))
-                .ok_or(Bad::TooLarge)?;
+                .ok_or(ParseFailure::TooLarge)?;
         }
     }
     let missing = points - (whole.len() + fraction.len()) as i64;
     if value != 0 {
         for _ in 0..missing.max(0) {
-            value = value.checked_mul(10).ok_or(Bad::TooLarge)?;
+            value = value.checked_mul(10).ok_or(ParseFailure::TooLarge)?;
         }
     }
     if negative && nonzero {
-        return Err(Bad::Negative);
+        return Err(ParseFailure::Negative);
     }
     Ok(Nanos::new(value))
 }
@@ -68,7 +70,7 @@ pub fn nanos(text: &str, unit: TimeUnit) -> Result<Nanos, Bad> {
 mod tests {
     use super::*;
 
-    fn ns(text: &str, unit: TimeUnit) -> Result<u64, Bad> {
+    fn ns(text: &str, unit: TimeUnit) -> Result<u64, ParseFailure> {
         nanos(text, unit).map(Nanos::get)
     }
 
@@ -92,9 +94,16 @@ mod tests {
     #[test]
     fn what_is_no_time_is_told_apart() {
         for text in ["", ".", "abc", "NaN", "inf", "1,5", "1e", "--1", "0x10"] {
-            assert_eq!(ns(text, TimeUnit::S), Err(Bad::NotANumber), "{text}");
+            assert_eq!(
+                ns(text, TimeUnit::S),
+                Err(ParseFailure::NotANumber),
+                "{text}"
+            );
         }
-        assert_eq!(ns("-1", TimeUnit::S), Err(Bad::Negative));
-        assert_eq!(ns("1795183401123456789", TimeUnit::S), Err(Bad::TooLarge));
+        assert_eq!(ns("-1", TimeUnit::S), Err(ParseFailure::Negative));
+        assert_eq!(
+            ns("1795183401123456789", TimeUnit::S),
+            Err(ParseFailure::TooLarge)
+        );
     }
 }

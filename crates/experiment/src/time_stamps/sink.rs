@@ -11,7 +11,7 @@ use super::options::usage;
 pub(super) const PART: usize = 65_536;
 
 /// What is done with each part and the bytes of the file that it took.
-pub(super) type Each<'a> = dyn FnMut(&[Nanos], u64) -> Result<(), Failure> + 'a;
+pub(super) type PartHandler<'a> = dyn FnMut(&[Nanos], u64) -> Result<(), Failure> + 'a;
 
 /// Takes values one by one and hands them over in parts.
 pub(super) struct Sink<'a> {
@@ -23,12 +23,12 @@ pub(super) struct Sink<'a> {
     count: u64,
     part: Vec<Nanos>,
     bytes: u64,
-    each: &'a mut Each<'a>,
+    each: &'a mut PartHandler<'a>,
 }
 
 impl<'a> Sink<'a> {
     /// Hands the values of the file at `path` to `each`.
-    pub(super) fn new(path: &'a Path, rising: bool, each: &'a mut Each<'a>) -> Self {
+    pub(super) fn new(path: &'a Path, rising: bool, each: &'a mut PartHandler<'a>) -> Self {
         Self {
             path,
             rising,

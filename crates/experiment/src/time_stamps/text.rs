@@ -6,7 +6,7 @@ use std::path::Path;
 use taillab_console::exit::Failure;
 use taillab_model::text::plain;
 
-use super::decimal::{self, Bad};
+use super::decimal::{self, ParseFailure};
 use super::options::{TimeUnit, TraceOptions, choose, unit, usage};
 use super::sink::Sink;
 use crate::rows::{Rows, Separator};
@@ -32,7 +32,8 @@ impl Layout {
         rows.advance().map_err(refused)?;
         let cells = rows.cells();
         // a header's cells are words; a line of data has a number somewhere
-        let is_number = |cell: &String| decimal::nanos(cell, TimeUnit::Ns) != Err(Bad::NotANumber);
+        let is_number =
+            |cell: &String| decimal::nanos(cell, TimeUnit::Ns) != Err(ParseFailure::NotANumber);
         let header = !cells.iter().any(is_number) && cells.iter().all(|cell| is_name(cell));
         let column = choose(options, &cells, header)?;
         let name = header.then(|| cells[column].as_str());
@@ -54,9 +55,9 @@ impl Layout {
             let parsed = match rows.cell(self.column) {
                 None => Err(format!("has no column {}", self.column + 1)),
                 Some(cell) => decimal::nanos(cell, self.unit).map_err(|bad| match bad {
-                    Bad::NotANumber => format!("`{}` is not a number", shortened(cell)),
-                    Bad::Negative => format!("{cell} is negative"),
-                    Bad::TooLarge => format!(
+                    ParseFailure::NotANumber => format!("`{}` is not a number", shortened(cell)),
+                    ParseFailure::Negative => format!("{cell} is negative"),
+                    ParseFailure::TooLarge => format!(
                         "{cell} {} is more than 584 years; choose the unit with --trace-unit",
                         self.unit.name()
                     ),

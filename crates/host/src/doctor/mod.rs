@@ -18,18 +18,20 @@ use crate::environment::CaptureSpec;
 use crate::hazard;
 use crate::roots::Roots;
 
-pub use self::needs::{COMMANDS, TESTKIT, privileges_of};
+pub use self::needs::{Needs, RUN, TESTKIT, TRACE};
+pub use self::privilege::capability;
 use self::privilege::{Limits, Privileges};
 
-/// All checks of the machine, group by group in the order of [`Group`](taillab_model::doctor::Group).
-pub fn checks(roots: &Roots) -> Vec<Check> {
+/// All checks of the machine, group by group in the order of [`Group`](taillab_model::doctor::Group). `commands` are
+/// those that need or can use capabilities, by their names.
+pub fn checks(roots: &Roots, commands: &[(&str, Needs)]) -> Vec<Check> {
     let privileges = Privileges::read(roots);
     let limits = Limits {
         memlock: getrlimit(Resource::Memlock).current,
         files: getrlimit(Resource::Nofile).maximum,
     };
     let mut checks = privilege::checks(roots, &privileges, limits);
-    checks.push(needs::check(&privileges));
+    checks.push(needs::check(&privileges, commands));
     checks.extend(kernel::checks(roots, std::env::consts::ARCH));
     checks.extend(trials::of_kernel(roots, &privileges));
     checks.extend(network::testbed(&placement(roots), &privileges));
@@ -79,8 +81,9 @@ mod tests {
     #[test]
     fn whatever_is_not_well_says_what_to_do_even_where_nothing_can_be_read() {
         let (_folder, nothing) = tree(&[]);
-        let own = checks(&Roots::default());
-        for check in checks(&nothing).iter().chain(&own) {
+        let commands = [("run", RUN), ("trace", TRACE)];
+        let own = checks(&Roots::default(), &commands);
+        for check in checks(&nothing, &commands).iter().chain(&own) {
             let well = check.state == CheckState::Ok;
             assert_eq!(check.remedy.is_none(), well, "{check:?}");
             assert!(!check.found.is_empty() && !check.found.contains('\n'));

@@ -1,73 +1,38 @@
-//! Which privileges each command needs.
+//! Which privileges a command needs.
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{
-    BPF, Capability, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, NET_RAW, PERFMON, Privileges,
-    SYS_ADMIN, SYS_NICE, SYS_PTRACE,
+use super::privilege::Privileges;
+use super::privilege::capability::{
+    BPF, Capability, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, PERFMON, SYS_ADMIN, SYS_NICE,
+    SYS_PTRACE,
 };
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// The command.
-    pub command: &'static str,
     /// It is refused if one of these is missing.
     pub least: &'static [Capability],
     /// What it can do in addition with others.
     pub more: &'static [(&'static str, &'static [Capability])],
 }
 
-/// Every command that needs or can use capabilities; the others need none.
-pub const COMMANDS: [Needs; 5] = [
-    Needs {
-        command: "run",
-        // namespaces and the probe; the testbed's devices; the steering of their receive work
-        least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
-        more: &[],
-    },
-    Needs {
-        command: "trace",
-        // BPF and PERFMON: the probe; the others: to see which process has which socket
-        least: &[BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH],
-        more: &[],
-    },
-    Needs {
-        command: "noise",
-        least: &[],
-        more: &[
-            ("names causes", &[BPF, PERFMON]),
-            ("runs in real time", &[SYS_NICE]),
-        ],
-    },
-    Needs {
-        command: "rtt",
-        least: &[],
-        more: &[
-            (
-                "joins two namespaces",
-                &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
-            ),
-            (
-                "measures xdp",
-                &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
-            ),
-            ("explains the tail", &[BPF, PERFMON, DAC_READ_SEARCH]),
-        ],
-    },
-    Needs {
-        command: "budget",
-        least: &[],
-        more: &[(
-            "measures every row",
-            &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
-        )],
-    },
-];
+/// What `taillab run` needs.
+pub const RUN: Needs = Needs {
+    // namespaces and the probe; the testbed's devices; the steering of their receive work
+    least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
+    more: &[],
+};
+
+/// What `taillab trace` needs.
+pub const TRACE: Needs = Needs {
+    // BPF and PERFMON: the probe; the others: to see which process has which socket
+    least: &[BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH],
+    more: &[],
+};
 
 /// What the injections and measurements of `taillab-testkit` need.
 pub const TESTKIT: Needs = Needs {
-    command: "causes",
     least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE, SYS_NICE],
     more: &[],
 };
@@ -81,6 +46,12 @@ fn names(capabilities: &[Capability]) -> String {
 }
 
 impl Needs {
+    /// No privilege.
+    pub const NOTHING: Self = Self {
+        least: &[],
+        more: &[],
+    };
+
     /// As the help of the command says it.
     pub fn said(&self) -> String {
         let least = match self.least {
@@ -94,23 +65,17 @@ impl Needs {
     }
 }
 
-/// Which privileges a command needs, as its help says it.
-pub fn privileges_of(command: &str) -> String {
-    let needs = COMMANDS.iter().find(|needs| needs.command == command);
-    needs.map_or_else(|| "Privileges: none.".to_owned(), Needs::said)
-}
-
-/// Which commands lack what they need.
-pub(super) fn check(privileges: &Privileges) -> Check {
+/// Which of these commands, given by their names, lack what they need.
+pub(super) fn check(privileges: &Privileges, commands: &[(&str, Needs)]) -> Check {
     const NAME: &str = "commands";
-    let lacks = |needs: &Needs| {
+    let lacks = |(command, needs): &(&str, Needs)| {
         let missing: Vec<Capability> = (needs.least.iter())
             .filter(|one| !privileges.holds(**one))
             .copied()
             .collect();
-        (!missing.is_empty()).then(|| format!("{} ({})", needs.command, names(&missing)))
+        (!missing.is_empty()).then(|| format!("{command} ({})", names(&missing)))
     };
-    let mut wanted = COMMANDS.iter().flat_map(|needs| needs.least);
+    let mut wanted = commands.iter().flat_map(|(_, needs)| needs.least);
     let Some(first) = wanted.find(|one| !privileges.holds(**one)) else {
         return Check::ok(
             Group::Privilege,
@@ -118,7 +83,7 @@ pub(super) fn check(privileges: &Privileges) -> Check {
             "each has the capabilities that it needs",
         );
     };
-    let lacking: Vec<String> = COMMANDS.iter().filter_map(lacks).collect();
+    let lacking: Vec<String> = commands.iter().filter_map(lacks).collect();
     let found = format!("without what they need: {}", lacking.join(", "));
     let remedy = privileges.how_to_get(*first);
     Check::not_ok(Group::Privilege, NAME, CheckState::Warning, found, remedy)
@@ -133,19 +98,32 @@ mod tests {
     fn root_without_capabilities_is_not_told_to_become_root() {
         let status = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n";
         let (_folder, roots) = tree(&[("proc/self/status", status)]);
-        let remedy = check(&Privileges::read(&roots)).remedy.unwrap();
+        let check = check(&Privileges::read(&roots), &[("run", RUN)]);
+        let remedy = check.remedy.unwrap();
         assert!(remedy.contains("--cap-add SYS_ADMIN"), "{remedy}");
+        assert!(
+            check.found.contains("run (CAP_SYS_ADMIN, "),
+            "{}",
+            check.found
+        );
     }
 
     #[test]
     fn help_names_what_is_needed_and_what_for() {
-        assert_eq!(privileges_of("sim"), "Privileges: none.");
+        assert_eq!(Needs::NOTHING.said(), "Privileges: none.");
         assert_eq!(
-            privileges_of("trace"),
+            TRACE.said(),
             "Privileges: root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH."
         );
+        let with_more = Needs {
+            least: &[],
+            more: &[
+                ("names causes", &[BPF, PERFMON]),
+                ("runs in real time", &[SYS_NICE]),
+            ],
+        };
         assert_eq!(
-            privileges_of("noise"),
+            with_more.said(),
             "Privileges: none; names causes as root, or with CAP_BPF and CAP_PERFMON; \
              runs in real time as root, or with CAP_SYS_NICE."
         );

@@ -4,7 +4,8 @@ use std::io;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{NET_ADMIN, Privileges, SYS_ADMIN};
+use super::privilege::Privileges;
+use super::privilege::capability::{NET_ADMIN, SYS_ADMIN};
 use crate::cpus::Placement;
 use crate::netns::NetnsError;
 use crate::sysfs::SysfsError;

@@ -1,11 +1,16 @@
 //! Who we are and what the kernel lets us do.
 
+pub mod capability;
+
 use std::fs;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
 use crate::roots::{Roots, chosen, read_optional, status};
 use crate::user::User;
+use capability::{
+    BPF, Capability, NET_ADMIN, PERFMON, SETGID, SETUID, SYS_ADMIN, SYS_NICE, SYS_RESOURCE,
+};
 
 /// What a reader without privilege does first.
 pub(super) const SUDO: &str = "run it as root: sudo taillab …";
@@ -31,39 +36,6 @@ pub(super) struct Privileges {
     /// The user namespace is the initial one; elsewhere capabilities count only inside.
     initial_namespace: bool,
 }
-
-/// A capability (`capabilities(7)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capability {
-    /// As in capabilities(7): `CAP_BPF`.
-    pub name: &'static str,
-    number: u32,
-}
-
-/// The capabilities that matter here, with their numbers (`include/uapi/linux/capability.h`).
-macro_rules! capabilities {
-    ($($name:ident = $number:literal),+) => {$(
-        pub(super) const $name: Capability = Capability {
-            name: concat!("CAP_", stringify!($name)),
-            number: $number,
-        };
-    )+};
-}
-
-capabilities!(
-    DAC_OVERRIDE = 1,
-    DAC_READ_SEARCH = 2,
-    SETGID = 6,
-    SETUID = 7,
-    NET_ADMIN = 12,
-    NET_RAW = 13,
-    SYS_PTRACE = 19,
-    SYS_ADMIN = 21,
-    SYS_NICE = 23,
-    SYS_RESOURCE = 24,
-    PERFMON = 38,
-    BPF = 39
-);
 
 /// The 10,000 connections that `taillab load` is made for, and some more files.
 const ENOUGH_FILES: u64 = 10_100;

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{NET_ADMIN, NET_RAW, Privileges, SUDO, SYS_NICE};
+use super::privilege::capability::{NET_ADMIN, NET_RAW, SYS_NICE};
+use super::privilege::{Privileges, SUDO};
 use crate::process::set_fifo;
 use crate::roots::{Roots, read_optional};
 use crate::syscall::{answer, descriptor};

@@ -63,7 +63,7 @@ impl Tuner {
             TuneError::Scope("/proc does not show this process: mount proc on /proc".into())
         })?;
         let changes: Vec<Change> = plan.changes().cloned().collect();
-        let mut making = Making {
+        let mut making = PendingChange {
             tuner: self,
             head,
             journal: None,
@@ -74,7 +74,7 @@ impl Tuner {
             .all(&changes, &mut applied.changes)
             .and_then(|()| self.is_worth_it(plan, &applied.changes))
             .and_then(|()| making.complete());
-        let Making { journal, .. } = &mut making;
+        let PendingChange { journal, .. } = &mut making;
         applied.id = journal.as_ref().map(|journal| journal.id);
         match made {
             Ok(()) => Ok(applied),
@@ -127,7 +127,7 @@ impl From<TuneError> for Failure {
     }
 }
 
-struct Making<'t, 'w, 'x> {
+struct PendingChange<'t, 'w, 'x> {
     tuner: &'t Tuner,
     head: Head,
     /// Begun with the first change that has to be made.
@@ -137,7 +137,7 @@ struct Making<'t, 'w, 'x> {
     watch: &'w mut Watch<'x>,
 }
 
-impl Making<'_, '_, '_> {
+impl PendingChange<'_, '_, '_> {
     fn all(&mut self, changes: &[Change], done: &mut Vec<ChangeResult>) -> Result<(), Failure> {
         // Changes of one kind do not need each other, so their old values go to the disk together;
         // those of the next kind may (a file of a group that was just made).

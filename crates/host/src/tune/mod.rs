@@ -28,10 +28,10 @@ use crate::roots::Roots;
 pub use self::apply::Applied;
 pub use self::change::{Change, ChangeResult, ChangeState, Hold, Point, Watch};
 pub use self::error::TuneError;
-pub use self::mitigations::{MITIGATIONS, Mitigation};
+pub use self::mitigations::{Evidence, MITIGATIONS, Mitigation};
 pub use self::plan::{Part, Plan};
 pub use self::proposal::{Conflict, Proposal, Unavailable};
-pub use self::revert::{Reverted, Which};
+pub use self::revert::{RevertSelection, Reverted};
 pub use self::scene::{Scene, Scope, ServerThreads, Thread};
 pub use self::setting::{
     EthtoolSetting, FileSetting, Form, GovernorSetting, GroupFolder, Membership, NapiSuspension,

@@ -23,7 +23,7 @@ pub struct Reverted {
 
 /// Which applies to revert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum RevertSelection {
     /// All that no living process holds, the latest first.
     All,
     /// Those held by processes that have ended without putting them back.
@@ -39,8 +39,12 @@ impl Tuner {
     /// [`TuneError`] where the journals cannot be listed, or the one asked for cannot be read or is
     /// not there. What could not be put back is in the result, and so are other journals that cannot
     /// be read.
-    pub fn revert(&self, which: Which, watch: &mut Watch) -> Result<Vec<Reverted>, TuneError> {
-        if journal::ids(&self.folder)?.is_empty() && !matches!(which, Which::One(_)) {
+    pub fn revert(
+        &self,
+        which: RevertSelection,
+        watch: &mut Watch,
+    ) -> Result<Vec<Reverted>, TuneError> {
+        if journal::ids(&self.folder)?.is_empty() && !matches!(which, RevertSelection::One(_)) {
             return Ok(Vec::new());
         }
         let _lock = journal::lock(&self.folder)?;
@@ -57,17 +61,19 @@ impl Tuner {
         while let Some(next) = found.pop() {
             let record = match (next, which) {
                 (Ok(record), _) => record,
-                (Err((id, error)), Which::One(meant)) if id == meant => return Err(error),
-                (Err(_), Which::One(_)) => continue,
+                (Err((id, error)), RevertSelection::One(meant)) if id == meant => {
+                    return Err(error);
+                }
+                (Err(_), RevertSelection::One(_)) => continue,
                 (Err((id, error)), _) => {
                     all.push(self.unread_result(id, &error));
                     continue;
                 }
             };
             let is_meant = match which {
-                Which::All => record.head.holder().is_none(),
-                Which::Abandoned => record.head.is_held && record.head.holder().is_none(),
-                Which::One(id) => id == record.id,
+                RevertSelection::All => record.head.holder().is_none(),
+                RevertSelection::Abandoned => record.head.is_held && record.head.holder().is_none(),
+                RevertSelection::One(id) => id == record.id,
             };
             if !is_meant {
                 continue;
@@ -81,7 +87,7 @@ impl Tuner {
             all.push(self.revert_one(record, watch)?);
         }
         match which {
-            Which::One(id) if all.is_empty() => Err(TuneError::NoApply(id)),
+            RevertSelection::One(id) if all.is_empty() => Err(TuneError::NoApply(id)),
             _ => Ok(all),
         }
     }

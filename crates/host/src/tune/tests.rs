@@ -77,7 +77,7 @@ fn a_value_that_the_kernel_alters_is_put_back_and_the_rest_kept_where_it_can_do_
     let status = tuner.status().unwrap();
     assert!(status[0].holds(), "{status:?}");
     assert_eq!(status[0].entries.len(), 1);
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert!(reverted[0].is_done);
     assert_eq!(value(&roots, "a"), "1");
     // the rest cannot do without it
@@ -116,9 +116,11 @@ fn a_journal_that_cannot_be_read_is_told_and_keeps_no_other_from_being_put_back(
         panic!("{status:?}");
     };
     assert!(why.contains("another version"), "{why}");
-    let error = tuner.revert(Which::One(2), &mut |_| {}).unwrap_err();
+    let error = tuner
+        .revert(RevertSelection::One(2), &mut |_| {})
+        .unwrap_err();
     assert!(error.to_string().contains("000002.jsonl"), "{error}");
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     let done: Vec<bool> = reverted.iter().map(|one| one.is_done).collect();
     assert_eq!(done, [true, false, false]);
     assert_eq!(
@@ -133,7 +135,7 @@ fn a_journal_that_cannot_be_read_is_told_and_keeps_no_other_from_being_put_back(
     assert_eq!(fs::read_to_string(&journal).unwrap(), other);
     // the version that wrote it can read it
     fs::write(&journal, readable).unwrap();
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert!(reverted.iter().all(|one| one.is_done), "{reverted:?}");
     assert_eq!(value(&roots, "b"), "1");
     assert!(tuner.status().unwrap().is_empty());
@@ -209,7 +211,7 @@ fn an_heir_that_could_not_be_put_back_is_tried_again() {
             heir.write(&roots, &ours).unwrap();
         }
     };
-    let reverted = tuner.revert(Which::All, &mut meddles).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut meddles).unwrap();
     assert!(!reverted[0].is_done);
     let changes = reverted[0].changes.iter();
     let failed: Vec<&Setting> = changes
@@ -218,7 +220,7 @@ fn an_heir_that_could_not_be_put_back_is_tried_again() {
         .collect();
     assert_eq!(failed, [&heir]);
     assert!(own.same(&own.read(&roots).unwrap(), &before));
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert!(reverted[0].is_done);
     assert!(heir.same(&heir.read(&roots).unwrap(), &before));
     assert!(tuner.status().unwrap().is_empty());
@@ -289,7 +291,7 @@ fn a_child_of_a_process_that_was_moved_goes_back_to_the_group_of_its_parent() {
     ];
     tuner.apply(&plan(changes), false, &mut kernel).unwrap();
     recorded(&roots, 20, 7, u64::MAX, "/ours");
-    let reverted = tuner.revert(Which::All, &mut kernel).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut kernel).unwrap();
     assert!(reverted[0].is_done, "{reverted:?}");
     let read = |pid: u32| fs::read_to_string(roots.proc.join(format!("{pid}/cgroup"))).unwrap();
     assert_eq!([read(7), read(20)], ["0::/web\n", "0::/web\n"]);

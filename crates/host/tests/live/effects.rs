@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use taillab_host::tune::{ChangeState, Plan, Scope, Setting, Tuner, Which};
+use taillab_host::tune::{ChangeState, Plan, RevertSelection, Scope, Setting, Tuner};
 use tempfile::TempDir;
 
 use crate::common::{eventually, live};
@@ -34,7 +34,7 @@ impl Applied {
     }
 
     pub(crate) fn revert(self) {
-        let reverted = self.tuner.revert(Which::All, &mut quiet).unwrap();
+        let reverted = self.tuner.revert(RevertSelection::All, &mut quiet).unwrap();
         for change in reverted.iter().flat_map(|reverted| &reverted.changes) {
             assert_eq!(change.state, ChangeState::Restored, "{change:?}");
         }
@@ -44,7 +44,7 @@ impl Applied {
 impl Drop for Applied {
     fn drop(&mut self) {
         // for a test that has failed; otherwise nothing is left
-        let _ = self.tuner.revert(Which::All, &mut quiet);
+        let _ = self.tuner.revert(RevertSelection::All, &mut quiet);
     }
 }
 

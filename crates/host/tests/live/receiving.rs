@@ -13,7 +13,8 @@ use rustix::event::epoll;
 use rustix::ioctl;
 use taillab_host::cpus::pin_current_thread;
 use taillab_host::tune::{
-    Change, EthtoolSetting, MITIGATIONS, Parameter, Part, Plan, Scope, Setting, Unavailable, Which,
+    Change, EthtoolSetting, MITIGATIONS, Parameter, Part, Plan, RevertSelection, Scope, Setting,
+    Unavailable,
 };
 use taillab_host::{CpuSet, NetNamespace, Roots};
 
@@ -393,7 +394,7 @@ fn a_driver_coalesces_as_before() {
     };
     tuner.apply(&plan, false, &mut quiet).unwrap();
     assert_eq!(now().unwrap(), "50");
-    tuner.revert(Which::All, &mut quiet).unwrap();
+    tuner.revert(RevertSelection::All, &mut quiet).unwrap();
     assert_eq!(now().unwrap(), before);
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use taillab_host::tune::{
     Change, ChangeState, Conflict, FileSetting, Form, GroupFolder, MITIGATIONS, Membership, Part,
-    Plan, Point, Proposal, Scope, Setting, Tuner, Which,
+    Plan, Point, Proposal, RevertSelection, Scope, Setting, Tuner,
 };
 use taillab_host::{CpuSet, JournalFolder, NetNamespace, PrivateFolder, ProcessIdentity, Roots};
 
@@ -79,7 +79,7 @@ fn change(setting: &Setting, new: &str) -> Change {
     Change::new(setting.clone(), new, "a test")
 }
 
-fn outcomes(tuner: &Tuner, which: Which) -> Vec<ChangeState> {
+fn outcomes(tuner: &Tuner, which: RevertSelection) -> Vec<ChangeState> {
     let reverted = tuner.revert(which, &mut quiet).unwrap();
     let changes = reverted.into_iter().flat_map(|reverted| reverted.changes);
     changes.map(|change| change.state).collect()
@@ -108,7 +108,7 @@ fn what_somebody_else_has_changed_stays_and_is_told() {
     assert!(tuner.status().unwrap()[0].holds());
     fs::write(format!("/proc/{}/timerslack_ns", process.pid()), "888").unwrap();
     assert!(!tuner.status().unwrap()[0].holds());
-    let all = outcomes(&tuner, Which::All);
+    let all = outcomes(&tuner, RevertSelection::All);
     assert_eq!(
         all,
         [
@@ -134,12 +134,12 @@ fn a_later_apply_is_put_back_before_an_earlier_one() {
         applied.unwrap();
     }
     assert_eq!(
-        outcomes(&tuner, Which::One(1)),
+        outcomes(&tuner, RevertSelection::One(1)),
         [ChangeState::Covered { by: 2 }]
     );
     assert_eq!(process.reads(&slack), "800");
     assert_eq!(
-        outcomes(&tuner, Which::All),
+        outcomes(&tuner, RevertSelection::All),
         [ChangeState::Restored, ChangeState::Restored]
     );
     assert_eq!(process.reads(&slack), before);
@@ -186,7 +186,7 @@ fn a_process_that_has_ended_takes_its_settings_with_it() {
     assert!(process.reads(&setting).starts_with("other nice=-20"));
     process.0.kill().unwrap();
     process.0.wait().unwrap();
-    assert_eq!(outcomes(&tuner, Which::All), [ChangeState::Gone]);
+    assert_eq!(outcomes(&tuner, RevertSelection::All), [ChangeState::Gone]);
     // planned before, applied after its end
     let error = tuner
         .apply(&nice, false, &mut quiet)
@@ -225,7 +225,7 @@ fn what_inherits_a_value_is_put_back_with_its_parent() {
     let heirs = Setting::scheduling(heir);
     let read = || heirs.read(&Roots::default()).unwrap();
     assert!(read().starts_with("batch nice=9"), "{}", read());
-    outcomes(&tuner, Which::All);
+    outcomes(&tuner, RevertSelection::All);
     assert_eq!(process.reads(&own), before);
     assert_eq!(read(), before);
 }
@@ -256,7 +256,10 @@ fn a_full_disk_refuses_before_anything_is_changed() {
     assert!(line.contains("No space left"), "{line}");
     assert_eq!(process.reads(&slack), "700");
     // what was changed before can be put back
-    assert_eq!(outcomes(&tuner, Which::All), [ChangeState::Restored]);
+    assert_eq!(
+        outcomes(&tuner, RevertSelection::All),
+        [ChangeState::Restored]
+    );
     assert_eq!(process.reads(&slack), before);
     assert!(tuner.status().unwrap().is_empty());
 }
@@ -279,7 +282,10 @@ fn several_at_once_take_turns() {
                         tuner.apply(&plan(vec![change(&slack(process), &new)]), true, &mut quiet);
                     let id = made.unwrap().id.unwrap();
                     assert_eq!(process.reads(&slack(process)), new);
-                    assert_eq!(outcomes(&tuner, Which::One(id)), [ChangeState::Restored]);
+                    assert_eq!(
+                        outcomes(&tuner, RevertSelection::One(id)),
+                        [ChangeState::Restored]
+                    );
                 }
             });
         }
@@ -333,7 +339,7 @@ fn settings_of_another_network_namespace_are_changed_there_and_only_there() {
         }
         assert_eq!(ours(), before, "{name}");
         assert!(
-            outcomes(&tuner, Which::All)
+            outcomes(&tuner, RevertSelection::All)
                 .iter()
                 .all(|all| *all == ChangeState::Restored)
         );
@@ -343,7 +349,7 @@ fn settings_of_another_network_namespace_are_changed_there_and_only_there() {
     let plan = tuner.plan(&["softirq-cpu"], &scope).unwrap();
     tuner.apply(&plan, false, &mut quiet).unwrap();
     drop(process);
-    let gone = outcomes(&tuner, Which::All);
+    let gone = outcomes(&tuner, RevertSelection::All);
     assert!(gone.iter().all(|all| *all == ChangeState::Gone), "{gone:?}");
 }
 
@@ -397,7 +403,7 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
             .unwrap()
             .contains(&process.pid().to_string())
     );
-    let all = outcomes(&tuner, Which::All);
+    let all = outcomes(&tuner, RevertSelection::All);
     assert!(
         !all.iter()
             .any(|outcome| matches!(outcome, ChangeState::Failed(_))),
@@ -426,7 +432,7 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
     plan.check(false).unwrap();
     tuner.apply(&plan, false, &mut quiet).unwrap();
     let now = (process.reads(&setting), runtime());
-    let outcomes = outcomes(&tuner, Which::All);
+    let outcomes = outcomes(&tuner, RevertSelection::All);
     assert_eq!(now, ("fifo priority=49".into(), "-1\n".into()));
     assert!(
         outcomes.iter().all(|all| *all == ChangeState::Restored),
@@ -449,7 +455,7 @@ fn real_time_gives_back_the_timer_slack_that_was_there() {
     tuner.apply(&plan, false, &mut quiet).unwrap();
     let all = tuner.status().unwrap();
     assert!(all.iter().all(|apply| apply.holds()), "{all:?}");
-    let outcomes = outcomes(&tuner, Which::All);
+    let outcomes = outcomes(&tuner, RevertSelection::All);
     let is_back = |state: &ChangeState| *state == ChangeState::Restored;
     assert!(outcomes.iter().all(is_back), "{outcomes:?}");
     assert_eq!(slack(), "7000");
@@ -512,7 +518,7 @@ fn niceness_and_slice_are_set_together_and_put_back() {
     assert!(tuner.status().unwrap()[0].holds());
     // one write puts both back
     assert_eq!(
-        outcomes(&tuner, Which::All),
+        outcomes(&tuner, RevertSelection::All),
         [ChangeState::Restored, ChangeState::AsBefore]
     );
     assert_eq!(process.reads(&setting), before);
@@ -545,7 +551,7 @@ fn the_server_s_own_settings_take_effect() {
         let now = process.reads(&settings[0]);
         assert!(now.contains(value), "{name}: {now}");
         assert_eq!(
-            outcomes(&tuner, Which::All),
+            outcomes(&tuner, RevertSelection::All),
             [ChangeState::Restored],
             "{name}"
         );

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use taillab_host::tune::{
-    Change, FileSetting, Form, MITIGATIONS, Part, Plan, Proposal, Setting, Tuner, Which,
+    Change, FileSetting, Form, MITIGATIONS, Part, Plan, Proposal, RevertSelection, Setting, Tuner,
 };
 use taillab_host::{JournalFolder, ProcessIdentity, Roots};
 
@@ -128,7 +128,7 @@ fn until_killed() {
     let threads: Vec<ProcessIdentity> = pids.iter().map(|pid| identity(pid).unwrap()).collect();
     match *action {
         "apply" => drop(tuner.apply(&plan(&threads), false, &mut watch).unwrap()),
-        _ => drop(tuner.revert(Which::All, &mut watch).unwrap()),
+        _ => drop(tuner.revert(RevertSelection::All, &mut watch).unwrap()),
     }
     tell(points.get());
 }
@@ -178,7 +178,9 @@ fn a_kill_at_any_step_leaves_nothing_that_one_revert_does_not_put_back() {
                 is_over || end.signal() == Some(9),
                 "{action}, point {at}: {end}"
             );
-            let reverted = tuner(folder).revert(Which::All, &mut quiet).unwrap();
+            let reverted = tuner(folder)
+                .revert(RevertSelection::All, &mut quiet)
+                .unwrap();
             for change in reverted.iter().flat_map(|reverted| &reverted.changes) {
                 use taillab_host::tune::ChangeState::{AsBefore, Restored};
                 let good = matches!(change.state, Restored | AsBefore);

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use taillab_console::args::{Output, count, positive};
 use taillab_host::CpuSet;
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::Needs;
+use taillab_host::doctor::capability::{DAC_OVERRIDE, NET_ADMIN, NET_RAW, SYS_ADMIN};
 use taillab_model::Nanos;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -19,6 +20,15 @@ pub const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key bu
     nic = \"deterministic:470ns\"       # law of one traversal, four in a round trip\n  \
     host = \"kernel\"                   # or bypass: which rows both hosts are taken from";
 
+/// The privileges that it can use.
+pub const NEEDS: Needs = Needs {
+    least: &[],
+    more: &[(
+        "measures every row",
+        &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
+    )],
+};
+
 fn help() -> String {
     format!(
         "Without root, the rows that need it are marked as unavailable. Namespaces and devices that \
@@ -26,7 +36,7 @@ fn help() -> String {
          sudo taillab budget\n  \
          sudo taillab budget -d 10s --cpus 2,3 -o budget/\n  \
          sudo taillab budget --topology racks.toml\n\n{}\n\n{EXIT_CODES}",
-        privileges_of("budget")
+        NEEDS.said()
     )
 }
 

@@ -12,6 +12,7 @@
 mod args;
 mod command;
 mod figure;
+mod network;
 mod page;
 mod result;
 mod tables;
@@ -28,6 +29,8 @@ pub const INSTRUMENT: Instrument = Instrument {
     name: "budget",
     arguments: args::BudgetArgs::augment_args,
     run: |arguments, _| command::run(&read(arguments)?, "budget"),
+    needs: args::NEEDS,
+    works_everywhere: false,
     paper: Some(TIME_GONE),
     output: JsonOutput {
         description: "The output of `taillab budget --json` and `taillab reproduce time-gone --json`, and \

@@ -5,13 +5,23 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use taillab_console::args::{Output, positive};
 use taillab_host::CpuSet;
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::Needs;
+use taillab_host::doctor::capability::{BPF, PERFMON, SYS_NICE};
 use taillab_host::noise::Policy;
 use taillab_model::Nanos;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line, or a CPU that does not exist\n  5    no reliable time stamp counter, or \
     a missing privilege\n  130  interrupted; the result covers the time until then";
+
+/// The privileges that it can use.
+pub const NEEDS: Needs = Needs {
+    least: &[],
+    more: &[
+        ("names causes", &[BPF, PERFMON]),
+        ("runs in real time", &[SYS_NICE]),
+    ],
+};
 
 fn help() -> String {
     format!(
@@ -26,7 +36,7 @@ fn help() -> String {
          one\n  \
          taillab noise --by-cpus -d 20s              is there a quota on the sum of all CPUs?\n\n\
          {}\n\n{EXIT_CODES}",
-        privileges_of("noise")
+        NEEDS.said()
     )
 }
 

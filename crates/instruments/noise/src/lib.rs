@@ -40,6 +40,8 @@ pub const INSTRUMENT: Instrument = Instrument {
     name: "noise",
     arguments: args::NoiseArgs::augment_args,
     run: |arguments, _| command::run(read(arguments)?),
+    needs: args::NEEDS,
+    works_everywhere: false,
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab noise --json`, and `noise.json`.",

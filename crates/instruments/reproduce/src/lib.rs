@@ -24,6 +24,7 @@ use clap::Args;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use taillab_console::instrument::{Instrument, JsonOutput, read};
+use taillab_host::doctor::Needs;
 
 /// `taillab reproduce`.
 pub const INSTRUMENT: Instrument = Instrument {
@@ -32,6 +33,8 @@ pub const INSTRUMENT: Instrument = Instrument {
     run: |arguments, built_in| {
         command::run(read::<args::ReproduceArgs>(arguments)?.paper, built_in)
     },
+    needs: Needs::NOTHING,
+    works_everywhere: true,
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab reproduce --json`: of a paper `figures` is there, of `list` `rows`.",

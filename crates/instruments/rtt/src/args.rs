@@ -9,7 +9,10 @@ use clap::{Args, ValueEnum, ValueHint};
 use taillab_console::args::{Output, count, rate, size};
 use taillab_experiment::args::load_share;
 use taillab_host::CpuSet;
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::Needs;
+use taillab_host::doctor::capability::{
+    BPF, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, NET_RAW, PERFMON, SYS_ADMIN,
+};
 use taillab_load::rtt::{Mode, Proto, RDMA};
 use taillab_model::Nanos;
 
@@ -38,8 +41,24 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
     measured before is printed and marked\n  2    wrong command line\n  4    an open loop had no answer\n  5    a privilege or a \
     kernel feature is missing\n  130  interrupted; what was measured is kept";
 
+/// The privileges that it can use.
+pub const NEEDS: Needs = Needs {
+    least: &[],
+    more: &[
+        (
+            "joins two namespaces",
+            &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
+        ),
+        (
+            "measures xdp",
+            &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
+        ),
+        ("explains the tail", &[BPF, PERFMON, DAC_READ_SEARCH]),
+    ],
+};
+
 fn help() -> String {
-    format!("{HELP}\n\n{}\n\n{EXIT_CODES}", privileges_of("rtt"))
+    format!("{HELP}\n\n{}\n\n{EXIT_CODES}", NEEDS.said())
 }
 
 /// Measure round trips of single messages over network protocols, up to p99.999.

@@ -31,6 +31,8 @@ pub const INSTRUMENT: Instrument = Instrument {
     name: "rtt",
     arguments: args::RttArgs::augment_args,
     run: |arguments, _| command::run(read(arguments)?),
+    needs: args::NEEDS,
+    works_everywhere: false,
     paper: None,
     output: JsonOutput {
         description: "The output of `taillab rtt --json`, and `result.json` of its directory.",

@@ -12,7 +12,7 @@ type ParquetRow = (u32, RoundTrip);
 /// The file of one row of a result.
 pub const TABLE: ParquetTable<ParquetRow> = ParquetTable {
     title: "`PROTOCOL-MODE-BYTES-CONNECTIONS.parquet` of `rtt`",
-    clock: "CLOCK_MONOTONIC of the client's host",
+    clock: Some("CLOCK_MONOTONIC of the client's host"),
     columns: COLUMNS,
 };
 

@@ -1,94 +1,132 @@
 //! The results as a table for notebooks: one row for each simulated system.
 
-use std::io::Write;
-use std::sync::Arc;
+use std::io;
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
-use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
-use taillab_report::columns::failed;
-use taillab_report::{ReportError, figures};
+use taillab_model::{Distribution, Nanos, Quantile};
+use taillab_report::ReportError;
+use taillab_report::columns::{Column, ParquetTable, length_ns};
 
 use super::result::{SimulatedRun, SimulationReport};
 
-const OUTPUT: &str = "the table (Parquet)";
+/// The file of all runs.
+pub const TABLE: ParquetTable<SimulatedRun> = ParquetTable {
+    title: "`sim.parquet`, and the file of `--parquet`, of `sim`",
+    clock: None,
+    columns: COLUMNS,
+};
 
-/// Writes one row for each run: its parameters, mean, and for each reported quantile the
-/// value and its interval (`p99_9_ns`, `p99_9_lo_ns`, `p99_9_hi_ns`; null where the sample
-/// cannot support it), for the sojourn and, with the prefix `wait_`, for the wait.
+/// The columns of the runs, with those of the quantiles of both distributions between them. Of each quantile, the value
+/// and its interval are null where the sample cannot support it.
+macro_rules! columns {
+    ([$($before:expr,)*] $quantiles:tt [$($after:expr,)*]) => {
+        columns!(@with $quantiles [$($before,)*] [$($after,)*])
+    };
+    (@with [$(($q:literal, $name:literal, $shown:literal),)*] [$($before:expr,)*] [$($after:expr,)*]) => {
+        &[
+            $($before,)*
+            Column::real_length("mean_ns", "mean of the sojourn, from arrival to departure", |run: &SimulatedRun| run.sojourn.mean),
+            $(
+                Column::length(concat!("p", $name, "_ns"), concat!("p", $shown, " of the sojourn"), |run: &SimulatedRun| {
+                    of_quantile(&run.sojourn, $q, |at| at.value)
+                }),
+                Column::length(concat!("p", $name, "_lo_ns"), "lower end of its interval", |run: &SimulatedRun| {
+                    of_quantile(&run.sojourn, $q, |at| at.lo)
+                }),
+                Column::length(concat!("p", $name, "_hi_ns"), "upper end of its interval", |run: &SimulatedRun| {
+                    of_quantile(&run.sojourn, $q, |at| at.hi)
+                }),
+            )*
+            Column::real_length("wait_mean_ns", "mean of the wait, from arrival to the start of service", |run: &SimulatedRun| {
+                run.wait.mean
+            }),
+            $(
+                Column::length(concat!("wait_p", $name, "_ns"), concat!("p", $shown, " of the wait"), |run: &SimulatedRun| {
+                    of_quantile(&run.wait, $q, |at| at.value)
+                }),
+                Column::length(concat!("wait_p", $name, "_lo_ns"), "lower end of its interval", |run: &SimulatedRun| {
+                    of_quantile(&run.wait, $q, |at| at.lo)
+                }),
+                Column::length(concat!("wait_p", $name, "_hi_ns"), "upper end of its interval", |run: &SimulatedRun| {
+                    of_quantile(&run.wait, $q, |at| at.hi)
+                }),
+            )*
+            $($after,)*
+        ]
+    };
+}
+
+#[rustfmt::skip]
+const COLUMNS: &[Column<SimulatedRun>] = columns! {
+    [
+        Column::text("arrivals", "the arrival process", |run: &SimulatedRun| Some(run.arrivals.clone())).required(),
+        Column::text("service", "the service times", |run: &SimulatedRun| Some(run.service.clone())).required(),
+        Column::text("discipline", "the discipline", |run: &SimulatedRun| Some(run.discipline.clone())).required(),
+        Column::number("workers", "the number of workers", |run: &SimulatedRun| Some(run.workers)).required(),
+        Column::real("utilization", "arrival rate × mean service time ÷ workers", |run: &SimulatedRun| Some(run.utilization)).required(),
+        Column::count("seed", "the seed of every random choice", |run: &SimulatedRun| Some(run.seed)).required(),
+        Column::count("requests", "requests in the distributions", |run: &SimulatedRun| Some(run.sojourn.count)).required(),
+        Column::text("stopped", "why it stopped: finished, precise, limit or interrupted", |run: &SimulatedRun| {
+            Some(run.stopped.to_owned())
+        }).required(),
+    ]
+    [
+        (0.5, "50", "50"),
+        (0.9, "90", "90"),
+        (0.99, "99", "99"),
+        (0.999, "99_9", "99.9"),
+        (0.9999, "99_99", "99.99"),
+        (0.99999, "99_999", "99.999"),
+    ]
+    [
+        Column::text("kernel", "how it was calculated", |run: &SimulatedRun| Some(run.engine.kernel.clone())).required(),
+        Column::real("requests_per_second", "simulated requests per second of this machine", |run: &SimulatedRun| {
+            Some(run.engine.requests_per_second)
+        }).required(),
+    ]
+};
+
+fn of_quantile(
+    distribution: &Distribution,
+    q: f64,
+    take: fn(&Quantile) -> Option<Nanos>,
+) -> Option<i64> {
+    take(distribution.at(q)?).map(length_ns)
+}
+
+/// Writes one row for each run.
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes, else [`ReportError::Format`].
-pub fn write_parquet(report: &SimulationReport, out: impl Write + Send) -> Result<(), ReportError> {
-    write(report.runs.all(), out).map_err(|e| failed(OUTPUT, e))
+pub fn write_parquet(
+    report: &SimulationReport,
+    out: impl io::Write + Send,
+) -> Result<(), ReportError> {
+    TABLE
+        .write(report.runs.all().iter().cloned(), out)
+        .map(drop)
 }
 
-fn write(runs: &[SimulatedRun], out: impl Write + Send) -> parquet::errors::Result<()> {
-    let text = |of: fn(&SimulatedRun) -> &str| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(runs.iter().map(of)))
-    };
-    let number = |of: fn(&SimulatedRun) -> f64| numbers(runs, |run| Some(of(run)));
-    let workers = UInt32Array::from_iter_values(runs.iter().map(|run| run.workers));
-    let workers: ArrayRef = Arc::new(workers);
-    let mut columns = vec![
-        ("arrivals".to_owned(), text(|run| &run.arrivals)),
-        ("service".to_owned(), text(|run| &run.service)),
-        ("discipline".to_owned(), text(|run| &run.discipline)),
-        ("workers".to_owned(), workers),
-        ("utilization".to_owned(), number(|run| run.utilization)),
-        ("seed".to_owned(), counts(runs, |run| Some(run.seed))),
-        (
-            "requests".to_owned(),
-            counts(runs, |run| Some(run.sojourn.count)),
-        ),
-        ("stopped".to_owned(), text(|run| run.stopped)),
-    ];
-    columns.extend(distributions("", runs, |run| &run.sojourn));
-    columns.extend(distributions("wait_", runs, |run| &run.wait));
-    columns.extend([
-        ("kernel".to_owned(), text(|run| &run.engine.kernel)),
-        (
-            "requests_per_second".to_owned(),
-            number(|run| run.engine.requests_per_second),
-        ),
-    ]);
-    let columns = columns
-        .into_iter()
-        .map(|(name, column)| (name, column, true));
-    let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
-    let properties = WriterProperties::builder()
-        .set_created_by(format!("taillab {}", env!("CARGO_PKG_VERSION")))
-        .build();
-    let mut writer = ArrowWriter::try_new(out, batch.schema(), Some(properties))?;
-    writer.write(&batch)?;
-    writer.close().map(drop)
-}
+#[cfg(test)]
+mod tests {
+    use taillab_model::REPORTED_QUANTILES;
+    use taillab_report::figures::quantile_name;
 
-fn numbers(runs: &[SimulatedRun], of: impl Fn(&SimulatedRun) -> Option<f64>) -> ArrayRef {
-    Arc::new(Float64Array::from_iter(runs.iter().map(of)))
-}
+    use super::*;
 
-fn counts(runs: &[SimulatedRun], of: impl Fn(&SimulatedRun) -> Option<u64>) -> ArrayRef {
-    Arc::new(UInt64Array::from_iter(runs.iter().map(of)))
-}
-
-/// The columns of a distribution: its mean, then its quantiles with their intervals.
-fn distributions(
-    prefix: &str,
-    runs: &[SimulatedRun],
-    of: fn(&SimulatedRun) -> &Distribution,
-) -> Vec<(String, ArrayRef)> {
-    type IntervalEnd = fn(&Quantile) -> Option<Nanos>;
-    let ends: [(&str, IntervalEnd); 3] = [("", |x| x.value), ("_lo", |x| x.lo), ("_hi", |x| x.hi)];
-    let mean = numbers(runs, |run| of(run).mean);
-    let mut columns = vec![(format!("{prefix}mean_ns"), mean)];
-    for q in REPORTED_QUANTILES {
-        let name = figures::quantile_name(q).replace('.', "_");
-        columns.extend(ends.map(|(end, take)| {
-            let column = counts(runs, |run| Some(take(of(run).at(q)?)?.get()));
-            (format!("{prefix}{name}{end}_ns"), column)
-        }));
+    #[test]
+    fn every_reported_quantile_of_both_distributions_has_its_interval() {
+        let names: Vec<&str> = (TABLE.text().columns.iter())
+            .map(|column| column.name)
+            .collect();
+        for prefix in ["", "wait_"] {
+            for q in REPORTED_QUANTILES {
+                let name = quantile_name(q).replace('.', "_");
+                for end in ["", "_lo", "_hi"] {
+                    let wanted = format!("{prefix}{name}{end}_ns");
+                    assert!(names.contains(&wanted.as_str()), "{wanted} in {names:?}");
+                }
+            }
+        }
+        assert_eq!(names.len(), 8 + 2 * (1 + 3 * REPORTED_QUANTILES.len()) + 2);
     }
-    columns
 }

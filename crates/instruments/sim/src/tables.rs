@@ -1,5 +1,6 @@
 //! Tables of simulated systems.
 
+use taillab_model::interval::NORMAL_975;
 use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 use taillab_report::figures::{self, quantile_name};
 use taillab_report::table::{Cell, Column, Table, cell, known, lacking, name};
@@ -108,7 +109,7 @@ pub(crate) fn run_table(run: &SimulatedRun) -> Table {
         table.row(cells);
     };
     let error = run.mean_standard_error_ns.filter(|error| error.is_finite());
-    let error = error.map(|error| format!("± {}", unit.write(1.96 * error)));
+    let error = error.map(|error| format!("± {}", unit.write(NORMAL_975 * error)));
     let exact_mean = exact.map(|exact| {
         let z = z_cell(run.z.as_ref().and_then(|z| z.mean));
         (cell(unit.write(exact.mean)), z)

@@ -44,6 +44,53 @@ impl Habits {
             connect: Connect::Once,
         }
     }
+
+    /// Refuses what does not fit together, in what was asked for: a limit that follows from the protocol is not checked.
+    ///
+    /// # Errors
+    /// What is wrong and what to leave out, in the caller's `names`.
+    pub fn check(&self, are_datagrams: bool, names: &HabitNames) -> Result<(), String> {
+        let HabitNames {
+            pipeline,
+            reserve,
+            each,
+            pooled,
+            streams,
+        } = names;
+        let is_each = self.connect == Connect::Each;
+        let is_pool = self.kind == ClientKind::Pooled;
+        let refusal = if are_datagrams && self.pipeline.is_some() {
+            format!("{pipeline} is for {streams}: datagrams never wait; leave it out")
+        } else if are_datagrams && self.reserve > 0 {
+            format!("{reserve} is for {streams}: datagrams never wait; leave it out")
+        } else if are_datagrams && is_each {
+            format!("{each} is for {streams}: a datagram needs no connection; leave it out")
+        } else if self.reserve > 0 && !is_pool {
+            format!("{reserve} belongs to a pool: leave it out, or choose {pooled}")
+        } else if is_each && is_pool {
+            format!("a pool keeps its connections: leave out {each} or {pooled}")
+        } else if is_each && self.pipeline.is_some_and(|most| most > NonZeroU32::MIN) {
+            format!("with {each}, a connection carries one request: leave out {pipeline}")
+        } else {
+            return Ok(());
+        };
+        Err(refusal)
+    }
+}
+
+/// What a command calls its settings of [`Habits`].
+#[derive(Clone, Copy, Debug)]
+pub struct HabitNames {
+    /// The limit of a connection.
+    pub pipeline: &'static str,
+    /// The connections in reserve.
+    pub reserve: &'static str,
+    /// A connection for each request.
+    pub each: &'static str,
+    /// A pool of connections.
+    pub pooled: &'static str,
+    /// What has connections.
+    pub streams: &'static str,
 }
 
 /// What decides when the requests of a count are sent, and so which connections they take.
@@ -124,6 +171,65 @@ mod tests {
         let first = |seed| -> Vec<usize> { (0..50).map(|k| Draw::new(seed, 10).of(k)).collect() };
         assert_eq!(first(7), first(7));
         assert_ne!(first(7), first(8));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused_in_the_callers_words() {
+        const NAMES: HabitNames = HabitNames {
+            pipeline: "PIPELINE",
+            reserve: "RESERVE",
+            each: "EACH",
+            pooled: "POOLED",
+            streams: "STREAMS",
+        };
+        let one = NonZeroU32::MIN;
+        let limited = Habits::independent(Some(one));
+        let reserved = |kind| Habits {
+            reserve: 4,
+            kind,
+            ..Habits::POOL
+        };
+        let each = |kind, most| Habits {
+            kind,
+            pipeline: NonZeroU32::new(most),
+            ..Habits::EACH
+        };
+        for (habits, datagrams, parts) in [
+            (limited, true, ["PIPELINE is for STREAMS", "leave it out"]),
+            (
+                reserved(ClientKind::Pooled),
+                true,
+                ["RESERVE is for", "STREAMS"],
+            ),
+            (Habits::EACH, true, ["EACH is for STREAMS", "leave it out"]),
+            (
+                reserved(ClientKind::Independent),
+                false,
+                ["RESERVE", "or choose POOLED"],
+            ),
+            (
+                each(ClientKind::Pooled, 0),
+                false,
+                ["a pool keeps", "EACH or POOLED"],
+            ),
+            (
+                each(ClientKind::Independent, 2),
+                false,
+                ["one request", "leave out PIPELINE"],
+            ),
+        ] {
+            let refusal = habits.check(datagrams, &NAMES).unwrap_err();
+            assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
+        }
+        for fitting in [
+            Habits::POOL,
+            Habits::EACH,
+            limited,
+            each(ClientKind::Independent, 1),
+        ] {
+            assert_eq!(fitting.check(false, &NAMES), Ok(()), "{fitting:?}");
+        }
+        assert_eq!(Habits::POOL.check(true, &NAMES), Ok(()));
     }
 
     /// In turn, each connection has exactly one of ten requests. Drawn, it has none of ten in 35 %.

@@ -20,7 +20,7 @@ use taillab_model::{Monotonic, Nanos, Outcome};
 pub use any::AnyClient;
 pub use datagram::DatagramClient;
 pub use each::EachClient;
-pub use habits::{Draw, Habits, Sending};
+pub use habits::{Draw, HabitNames, Habits, Sending};
 pub use keys::{Ids, Keys, Place};
 pub use stream::StreamClient;
 

@@ -3,9 +3,10 @@
 //! A RESP answer carries nothing that identifies its request: answers are matched by their
 //! order, and a get is checked by the size of its value alone.
 
+use taillab_model::wire::resp::{BULK, ERROR, Length, SIMPLE, length};
 use taillab_model::{Operation, Outcome};
 
-use super::scan::{line, size, value};
+use super::scan::{line, value};
 use super::store::{Limits, Messages, Store, Stored, Template};
 use super::{Ask, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
 use crate::LoadError;
@@ -91,8 +92,8 @@ impl StreamProtocol for Redis {
         // the first byte is enough to reject what cannot be an answer
         let max = match (bytes.first(), what.operation()) {
             (None, _) => return Decoded::Partial { at_least: SHORTEST },
-            (Some(b'$'), Operation::Get) => MAX_NUMBER_BYTES,
-            (Some(b'+' | b'-'), _) => MAX_LINE_BYTES,
+            (Some(&BULK), Operation::Get) => MAX_NUMBER_BYTES,
+            (Some(&(SIMPLE | ERROR)), _) => MAX_LINE_BYTES,
             _ => return Decoded::Malformed,
         };
         let (text, end) = match line(bytes, 0, max, SHORTEST) {
@@ -101,11 +102,17 @@ impl StreamProtocol for Redis {
         };
         let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
         match (text, what.operation()) {
-            ([b'-', ..], _) => whole(end, Outcome::ServerError),
+            ([ERROR, ..], _) => whole(end, Outcome::ServerError),
             (b"+OK", Operation::Set) => whole(end, Outcome::Stored),
-            (b"$-1", _) => whole(end, Outcome::Miss),
-            ([b'$', digits @ ..], _) if size(digits) == Some(self.0.workload.value_bytes) => {
-                value(bytes, end + self.0.workload.value_bytes, b"\r\n")
+            ([BULK, text @ ..], _) => {
+                let wanted = self.0.workload.value_bytes;
+                match length(text) {
+                    Some(Length::Null) => whole(end, Outcome::Miss),
+                    Some(Length::Of(found)) if found == wanted as u64 => {
+                        value(bytes, end + wanted, b"\r\n")
+                    }
+                    _ => Decoded::Malformed,
+                }
             }
             _ => Decoded::Malformed,
         }

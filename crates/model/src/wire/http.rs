@@ -14,6 +14,18 @@ pub const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
 /// What ends the size of a chunk, where its line does not.
 pub const CHUNK_SEPARATORS: &[u8] = b"; \t";
 
+/// The minor version as a digit, the status, and what follows it, of the first line of a response.
+#[inline]
+pub fn status_line(line: &[u8]) -> Option<(u8, u16, &[u8])> {
+    let rest = line.strip_prefix(VERSION)?;
+    let (&[minor, b' ', hundreds, tens, ones], after) = rest.split_first_chunk()? else {
+        return None;
+    };
+    let digit = |d: u8| d.is_ascii_digit().then(|| u16::from(d - b'0'));
+    let status = digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?;
+    Some((minor, status, after))
+}
+
 /// The value of a field, without the blanks around it, if the field has this name, which is in lower case.
 #[inline]
 pub fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
@@ -54,6 +66,20 @@ mod tests {
         assert_eq!(value(b"Content-Length:  12 "), Some(&b"12"[..]));
         for other in [&b"Content-Length : 12"[..], b"Content-Lengths: 1", b"x: 1"] {
             assert_eq!(value(other), None, "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_response_begins_with_its_version_and_status() {
+        let line = status_line(b"HTTP/1.1 301 Moved");
+        assert_eq!(line, Some((b'1', 301, &b" Moved"[..])));
+        for other in [
+            &b"HTTP/1.1 30"[..],
+            b"HTTP/1.1 3x1 ",
+            b"HTTP/2 200 OK",
+            b"GET / HTTP/1.1",
+        ] {
+            assert_eq!(status_line(other), None, "{}", other.escape_ascii());
         }
     }
 

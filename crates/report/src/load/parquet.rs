@@ -16,7 +16,7 @@ fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
 /// `requests.parquet` of a load. The warm-up is in it, marked by `warm_up`.
 pub const TABLE: ParquetTable<LoadRow> = ParquetTable {
     title: "`requests.parquet` of `load`",
-    clock: "CLOCK_MONOTONIC of the client host, since boot",
+    clock: Some("CLOCK_MONOTONIC of the client host, since boot"),
     columns: COLUMNS,
 };
 

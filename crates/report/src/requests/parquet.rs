@@ -32,7 +32,7 @@ fn sojourn(row: &RequestRow) -> Option<i64> {
 /// `requests.parquet` of a server's requests.
 pub const TABLE: ParquetTable<RequestRow> = ParquetTable {
     title: "`requests.parquet` of `run`, `trace` and `explain`",
-    clock: "CLOCK_MONOTONIC of the server host, since boot",
+    clock: Some("CLOCK_MONOTONIC of the server host, since boot"),
     columns: COLUMNS,
 };
 

@@ -111,17 +111,16 @@ pub struct ScheduleArgs {
     /// that is more]
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
     pub outstanding: Option<NonZeroUsize>,
-    /// Seed of the schedule and of the requests
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1,
+          help = without_default("workload.seed"))]
     pub seed: u64,
 }
 
 /// The client.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// Who the requests come from: independent clients, one for each connection, or the pooled connections of one
-    /// client, which deals requests out evenly
-    #[arg(long, value_name = "KIND", default_value = "independent")]
+    #[arg(long, value_name = "KIND", default_value = "independent",
+          help = without_default("client.kind"))]
     pub clients: ClientKind,
     /// How long a TCP or Unix connection lasts: once opened, it is kept, or each request has one of its own, which is
     /// opened when the request is due and is a part of its response time; -c are open at once [default of -c: 1024]
@@ -226,6 +225,13 @@ pub struct StoreArgs {
 /// What the help of `run` says of this setting of an experiment.
 fn help_of(key: &str) -> String {
     Experiment::setting(key).help()
+}
+
+/// The same, without the default: it is the option's own here.
+fn without_default(key: &str) -> String {
+    let help = help_of(key);
+    let about = help.split_once(" [default: ").map(|(about, _)| about);
+    about.map(str::to_owned).unwrap_or(help)
 }
 
 /// Amounts of load, in requests per second or as shares.

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use taillab_console::args::{LimitArgs, Output};
 use taillab_experiment::definition::{Override, PRESETS, Preset, ServerKind, SettingArgs};
 use taillab_experiment::fix::{FactorialArgs, FixArgs};
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::RUN;
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
                                      failed\n  2    \
@@ -27,7 +27,7 @@ fn help() -> String {
          --protected-mode no' \\\n      \
              --port 6379 --protocol redis\n\n\
          {}\n\n{EXIT_CODES}",
-        privileges_of("run")
+        RUN.said()
     )
 }
 

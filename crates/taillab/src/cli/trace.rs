@@ -12,7 +12,7 @@ use taillab_console::args::{AnalysisArgs, LimitArgs, Output, positive, size};
 use taillab_experiment::args::disturbances_help;
 use taillab_experiment::fix::{ConsentArgs, FixArgs};
 use taillab_host::CpuSet;
-use taillab_host::doctor::privileges_of;
+use taillab_host::doctor::TRACE;
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
@@ -36,7 +36,7 @@ fn help() -> String {
          taillab trace --port 11211 --live --metrics 127.0.0.1:9188\n  \
          taillab trace -p 4711 --fix\n  \
          taillab trace -d 5s -- redis-server --save ''\n\n{}\n\n{EXIT_CODES}",
-        privileges_of("trace")
+        TRACE.said()
     )
 }
 

@@ -20,14 +20,15 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let facts = MeasurementFacts {
         command: "explain",
         path: Some(path.clone()),
+        limits: args.limits.limits.clone(),
         ..MeasurementFacts::default()
     };
     let mut dir = RunDir::create_if_asked(args.output, 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let mut spool = Spool::in_file(file);
     let source = Source::of(&mut spool);
-    let mut analysed = pipeline::analyse(source, &args.analysis, facts, dir.as_mut())?;
-    let mut written = limits::hold(&args.limits, &mut analysed.report);
+    let analysed = pipeline::analyse(source, &args.analysis, facts, dir.as_mut())?;
+    let mut written = limits::write(&args.limits, &analysed.report);
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {
         pipeline::save(dir, &analysed, &attachments);

@@ -83,7 +83,7 @@ mod tests {
         let mut whole = cli::command();
         whole.build();
         commands(&whole, "taillab", &mut found);
-        for name in ["trace", "explain", "reproduce-tales", "doctor"] {
+        for name in ["trace", "explain", "tune-plan", "doctor"] {
             let page = format!("taillab-{name}");
             let (_, command) = found.iter().find(|(other, _)| *other == page).unwrap();
             let text = std::fs::read_to_string(place.path().join(page + ".1")).unwrap();

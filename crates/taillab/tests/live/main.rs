@@ -7,17 +7,12 @@
 )]
 
 mod bench_causes;
-mod budget;
 mod chains;
 mod cluster;
 mod doctor;
 mod fix;
 mod hardware;
-mod noise;
-mod rdma;
-mod reproduce;
 mod rights;
-mod rtt;
 mod run;
 mod run_servers;
 #[path = "../support/mod.rs"]
@@ -25,3 +20,14 @@ mod support;
 mod systemd;
 mod trace;
 mod tune;
+
+#[path = "../../../instruments/budget/tests/live.rs"]
+mod budget;
+#[path = "../../../instruments/noise/tests/live.rs"]
+mod noise;
+#[path = "../../../instruments/rtt/tests/rdma.rs"]
+mod rdma;
+#[path = "../../../instruments/reproduce/tests/live.rs"]
+mod reproduce;
+#[path = "../../../instruments/rtt/tests/live.rs"]
+mod rtt;

@@ -57,6 +57,12 @@ pub fn taillab() -> Command {
     command
 }
 
+/// Whether a command is there: an instrument can be taken out.
+pub fn is_built_in(command: &str) -> bool {
+    let help = taillab().args([command, "--help"]).output();
+    help.unwrap().status.success()
+}
+
 /// Whether the live tests can run; says loudly why not and fails unless told to skip.
 pub fn live(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

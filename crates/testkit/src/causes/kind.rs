@@ -131,12 +131,12 @@ pub(super) struct Injection {
     /// The forecast that can be compared with it; `None` where there is none that fits.
     pub(super) fix: Option<Fix>,
     /// Whether its events are counted, too, and the first finding must be about it.
-    pub(super) told: Told,
+    pub(super) told: JudgedQuantity,
 }
 
 /// What is judged beside the charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct JudgedQuantity {
     /// How often it happened, and for how long: as the log of the injection has it.
     pub events: bool,
     /// The first finding that is about a cause is about the right one.
@@ -226,7 +226,7 @@ kinds! {
     /// Requests of two kinds: one in ten burns 1 ms more
     Mixed = Injection {
         fix: None,
-        told: Told {
+        told: JudgedQuantity {
             second_ideal: true,
             ..FIRST
         },
@@ -350,18 +350,18 @@ const NOTHING: Injection = Injection {
     told: NOT_TOLD,
 };
 
-const NOT_TOLD: Told = Told {
+const NOT_TOLD: JudgedQuantity = JudgedQuantity {
     events: false,
     first: false,
     second_ideal: false,
 };
 
-const FIRST: Told = Told {
+const FIRST: JudgedQuantity = JudgedQuantity {
     first: true,
     ..NOT_TOLD
 };
 
-const BOTH: Told = Told {
+const BOTH: JudgedQuantity = JudgedQuantity {
     events: true,
     ..FIRST
 };

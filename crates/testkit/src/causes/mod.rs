@@ -20,7 +20,9 @@ pub use self::block::{
 pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
 pub use self::judge::{Criterion, Verdict, look_after};
-pub use self::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Promise, Told, Workers};
+pub use self::kind::{
+    BaseServer, CauseKind, Disturbance, Fix, JudgedQuantity, Oracle, Promise, Workers,
+};
 pub use self::pair::{Pair, PairResult, SourceResult};
 pub use self::result::{BenchResult, ByRequest, Injected, KindResult, Measured};
 pub use self::setup::{BenchOptions, Setup};

@@ -4,7 +4,7 @@ use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
-use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Told, Workers};
+use super::kind::{BaseServer, CauseKind, Disturbance, Fix, JudgedQuantity, Oracle, Workers};
 
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Setup {
     /// The service that replaces the server's own, as `serve --service` takes it.
     pub service: Option<&'static str>,
     /// What is judged beside the charge.
-    pub told: Told,
+    pub told: JudgedQuantity,
 }
 
 /// The lowest utilisation, so that an injection affects many requests.
@@ -185,7 +185,7 @@ impl Setup {
             fault: None,
             disturbances: Vec::new(),
             oracle: Oracle::Nothing,
-            told: Told::default(),
+            told: JudgedQuantity::default(),
             ..self.clone()
         }
     }

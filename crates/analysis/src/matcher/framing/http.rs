@@ -2,7 +2,7 @@
 
 use taillab_model::wire::http::{
     CHUNK_SEPARATORS, CONTENT_LENGTH, TRANSFER_ENCODING, VERSION, chunk_size, has_body, is_chunked,
-    value_of,
+    status_line, value_of,
 };
 use taillab_model::wire::{decimal, words};
 
@@ -178,13 +178,12 @@ impl Http {
     }
 
     fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
-        let rest = line.strip_prefix(VERSION).ok_or(Lost)?;
-        let status = rest.get(2..5).and_then(decimal).ok_or(Lost)?;
+        let (_, status, _) = status_line(line).ok_or(Lost)?;
         self.upgraded = status == 101;
         if self.upgraded {
             return Err(Lost);
         }
-        self.status = status as u16;
+        self.status = status;
         Ok(())
     }
 

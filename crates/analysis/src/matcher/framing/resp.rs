@@ -1,5 +1,6 @@
 //! Redis' protocol, versions 2 and 3, and its inline commands.
 
+use taillab_model::wire::resp::{ARRAY, BULK, ERROR, Length, SIMPLE, length};
 use taillab_model::wire::{decimal, words};
 
 use super::grammar::{
@@ -76,7 +77,7 @@ impl Grammar for Resp {
         if request && self.name.is_some() {
             return keep_command(line, REDIS);
         }
-        if request && !self.begun && first != b'*' {
+        if request && !self.begun && first != ARRAY {
             for (place, word) in words_mut(line) {
                 let begins_with_letter = word[0].is_ascii_alphabetic();
                 match place {
@@ -121,7 +122,7 @@ impl Resp {
             }
             return Ok(self.next());
         }
-        if !self.begun && line.first() != Some(&b'*') {
+        if !self.begun && line.first() != Some(&ARRAY) {
             let name = words(line).next();
             self.subscribed = name.is_some_and(subscribes);
             message.command = name.and_then(|name| Command::named(name, REDIS));
@@ -136,12 +137,12 @@ impl Resp {
         let (&kind, rest) = line.split_first().ok_or(Lost)?;
         let count = decimal(rest).filter(|&count| count < MOST).ok_or(Lost)?;
         match (kind, self.begun) {
-            (b'*', false) => {
+            (ARRAY, false) => {
                 self.begun = count > 0;
                 self.elements = count;
                 Ok(Next::Line)
             }
-            (b'$', true) => {
+            (BULK, true) => {
                 let first = !std::mem::replace(&mut self.named, true);
                 self.elements -= 1;
                 if first && count <= LONGEST_NAME {
@@ -168,13 +169,13 @@ impl Resp {
         };
         self.elements -= 1;
         let more = match kind {
-            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
-            b'$' | b'*' if rest == b"-1" => 0,
-            b'$' | b'!' | b'=' => {
+            SIMPLE | ERROR | b':' | b'_' | b'#' | b',' | b'(' => 0,
+            BULK | ARRAY if length(rest) == Some(Length::Null) => 0,
+            BULK | b'!' | b'=' => {
                 let bytes = count()?;
                 return Ok(self.body(bytes));
             }
-            b'*' | b'~' | b'>' => count()?,
+            ARRAY | b'~' | b'>' => count()?,
             b'%' => 2 * count()?,
             // an attribute, and then what it describes
             b'|' => 2 * count()? + 1,

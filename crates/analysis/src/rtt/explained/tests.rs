@@ -184,14 +184,17 @@ fn what_takes_the_cpu_of_an_end_is_found_at_that_end() {
 
 #[test]
 fn a_share_of_blocks_alike_is_certain_and_of_one_block_is_not() {
-    let alike = ratio_of_sums((0..100).map(|at| (at, 1.0, 4.0)), 100);
+    let alike = ratio_over_blocks((0..100).map(|at| (at, 1.0, 4.0)), 100);
     assert_eq!(alike.value, 0.25);
     assert!((alike.hi.unwrap() - alike.lo.unwrap()).abs() < 1e-9);
     let single = |at| if at < 2 { 40.0 } else { 0.0 };
-    let single = ratio_of_sums((0..100).map(|at| (at, single(at), 1.0 + single(at))), 100);
+    let single = ratio_over_blocks((0..100).map(|at| (at, single(at), 1.0 + single(at))), 100);
     assert!(single.hi.unwrap() - single.lo.unwrap() > 0.5, "{single:?}");
-    assert_eq!(ratio_of_sums((0..3).map(|at| (at, 1.0, 1.0)), 100).lo, None);
-    assert_eq!(ratio_of_sums(std::iter::empty(), 0), Share::default());
+    assert_eq!(
+        ratio_over_blocks((0..3).map(|at| (at, 1.0, 1.0)), 100).lo,
+        None
+    );
+    assert_eq!(ratio_over_blocks(std::iter::empty(), 0), Share::default());
 }
 
 #[test]

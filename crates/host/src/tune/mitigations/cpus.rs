@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::Mitigation;
+use super::{Evidence, Mitigation};
 use crate::cpus::CpuSet;
 use crate::target::comm;
 use crate::tune::change::Change;
@@ -24,6 +24,7 @@ pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
             Cpus_allowed_list",
     reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, \
                 section 4.1",
+    evidence: Evidence::Paper("section 4.1"),
     plan: dedicated_cpus,
 };
 
@@ -35,6 +36,7 @@ pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
     undo: "the old CPUs are written back, also for threads that inherited ours; the change ends with the thread",
     proof: "/proc/PID/task/TID/status: Cpus_allowed_list",
     reference: "man 2 sched_setaffinity",
+    evidence: Evidence::Documented,
     plan: others_affinity,
 };
 

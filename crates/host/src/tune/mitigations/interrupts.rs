@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use taillab_model::mitigation;
 
 use super::receive::steer;
-use super::{Mitigation, PUT_BACK, proposal};
+use super::{Evidence, Mitigation, PUT_BACK, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -20,6 +20,7 @@ pub(super) const IRQ_AFFINITY: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "/proc/interrupts: the counts of the server's CPUs stay; /proc/irq/N/effective_affinity_list",
     reference: "kernel Documentation/core-api/irq/irq-affinity.rst; Tales of the Tail, section 4.4",
+    evidence: Evidence::Paper("section 4.4"),
     plan: irq_affinity,
 };
 
@@ -30,6 +31,7 @@ pub(super) const INTERRUPT_CPU: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "/proc/interrupts and /proc/softirqs: only that CPU's counts grow",
     reference: "Tales of the Tail, section 4.4",
+    evidence: Evidence::Paper("section 4.4"),
     plan: interrupt_cpu,
 };
 

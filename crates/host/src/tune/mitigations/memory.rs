@@ -3,7 +3,7 @@
 use taillab_model::mitigation;
 
 use super::cpus::{in_group, made_group};
-use super::{Mitigation, existing, proposal};
+use super::{Evidence, Mitigation, existing, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -21,6 +21,7 @@ pub(super) const NUMA: Mitigation = Mitigation {
     proof: "/proc/PID/numa_maps: pages on that node (N0=…) only; /proc/vmstat: numa_hint_faults stays, \
             pgmigrate_success grows once",
     reference: "man 7 numa; man 7 cpuset; Tales of the Tail, section 4.5",
+    evidence: Evidence::Paper("section 4.5"),
     plan: numa,
 };
 

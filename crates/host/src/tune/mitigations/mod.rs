@@ -11,6 +11,8 @@ mod quota;
 mod receive;
 mod scheduling;
 
+use std::fmt;
+
 use taillab_model::mitigation;
 
 use super::change::Change;
@@ -34,8 +36,31 @@ pub struct Mitigation {
     pub proof: &'static str,
     /// Where it is described.
     pub reference: &'static str,
+    /// What shows that it can win.
+    pub evidence: Evidence,
     /// What it would change here.
     pub plan: fn(&Scene) -> Result<Proposal, Unavailable>,
+}
+
+/// What shows that a mitigation can win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// These sections of *Tales of the Tail*.
+    Paper(&'static str),
+    /// A trial of ours kept it: it has such a row in `docs/benchmarks.md#fixes-tried`.
+    Trial,
+    /// Nothing yet: the kernel's documentation says what it does, and no trial of ours has kept it.
+    Documented,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paper(sections) => write!(f, "Tales of the Tail, {sections}"),
+            Self::Trial => f.write_str("kept in a trial of ours"),
+            Self::Documented => f.write_str("documented by the kernel; not yet seen to win here"),
+        }
+    }
 }
 
 /// All mitigations, in the order in which a plan lists them.
@@ -65,7 +90,7 @@ const ENDS_WITH_THREAD: &str = "the old value is written back; the change ends w
 /// The mitigation with this name; the error names the nearest one.
 pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {
     let found = MITIGATIONS.iter().find(|row| row.is.name == name);
-    let unknown = || match mitigation::ADVICE.contains(&name) {
+    let unknown = || match mitigation::advice().any(|advice| advice == name) {
         true => TuneError::ByHand(name.to_owned()),
         false => TuneError::Unknown {
             name: name.to_owned(),
@@ -131,6 +156,14 @@ mod rows {
                 assert!(!text.is_empty(), "{}", row.is.name);
             }
             assert!(mitigation::MITIGATIONS.contains(&row.is), "{}", row.is.name);
+        }
+    }
+
+    #[test]
+    fn what_is_done_by_hand_has_no_row_and_everything_else_has_one() {
+        for known in mitigation::MITIGATIONS {
+            let has_row = MITIGATIONS.iter().any(|row| row.is == *known);
+            assert_eq!(has_row, !known.by_hand, "{}", known.name);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, proposal};
+use super::{Evidence, Mitigation, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::{Change, Hold};
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -20,6 +20,7 @@ pub(super) const CPU_DMA_LATENCY: Mitigation = Mitigation {
     undo: "the kernel drops it with the process that holds it",
     proof: "/sys/devices/system/cpu/cpu*/cpuidle/state*/usage: only the first state's counts grow",
     reference: "kernel Documentation/power/pm_qos_interface.rst; Tales of the Tail, section 4.6",
+    evidence: Evidence::Paper("section 4.6"),
     plan: cpu_dma_latency,
 };
 
@@ -31,6 +32,7 @@ pub(super) const GOVERNOR: Mitigation = Mitigation {
     undo: "the old governor comes back with its tunables",
     proof: "/sys/devices/system/cpu/cpufreq/policyN/scaling_cur_freq",
     reference: FREQUENCY,
+    evidence: Evidence::Paper("section 4.6"),
     plan: governor,
 };
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, proposal};
+use super::{Evidence, Mitigation, PUT_BACK, proposal};
 use crate::target::cpu_groups;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -18,6 +18,7 @@ pub(super) const CPU_QUOTA: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "cpu.stat of the group: nr_throttled stays",
     reference: "kernel Documentation/scheduler/sched-bwc.rst",
+    evidence: Evidence::Trial,
     plan: cpu_quota,
 };
 

@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, existing, proposal};
+use super::{Evidence, Mitigation, PUT_BACK, existing, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -23,6 +23,7 @@ pub(super) const SOFTIRQ_CPU: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "/proc/net/softnet_stat: packets are counted on the other CPUs; /proc/softirqs: NET_RX",
     reference: SCALING,
+    evidence: Evidence::Trial,
     plan: softirq_cpu,
 };
 
@@ -33,6 +34,7 @@ pub(super) const BUSY_POLL: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "/proc/softirqs: NET_RX of the server's CPUs grows more slowly",
     reference: NAPI,
+    evidence: Evidence::Documented,
     plan: busy_poll,
 };
 
@@ -44,6 +46,7 @@ pub(super) const IRQ_SUSPENSION: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "/proc/interrupts: the device's counts stay while the server is busy",
     reference: NAPI,
+    evidence: Evidence::Documented,
     plan: irq_suspension,
 };
 

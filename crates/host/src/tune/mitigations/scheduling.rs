@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use taillab_model::mitigation;
 
-use super::{ENDS_WITH_THREAD, Mitigation, PUT_BACK, existing};
+use super::{ENDS_WITH_THREAD, Evidence, Mitigation, PUT_BACK, existing};
 use crate::noise::RtThrottle;
 use crate::target::cpu_groups;
 use crate::tune::change::Change;
@@ -28,6 +28,7 @@ pub(super) const RT_PRIORITY: Mitigation = Mitigation {
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/status: nonvoluntary_ctxt_switches stays",
     reference: SCHED,
+    evidence: Evidence::Paper("sections 4.1 and 4.2"),
     plan: rt_priority,
 };
 
@@ -39,6 +40,7 @@ pub(super) const RT_RUNTIME: Mitigation = Mitigation {
     undo: PUT_BACK,
     proof: "dmesg has no new \"RT throttling activated\"",
     reference: "kernel Documentation/scheduler/sched-rt-group.rst",
+    evidence: Evidence::Documented,
     plan: rt_runtime,
 };
 
@@ -49,6 +51,7 @@ pub(super) const NICE: Mitigation = Mitigation {
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) grows more slowly",
     reference: "man 7 sched; Tales of the Tail, section 4.1",
+    evidence: Evidence::Paper("section 4.1"),
     plan: nice,
 };
 
@@ -60,6 +63,7 @@ pub(super) const OTHERS_IDLE: Mitigation = Mitigation {
     undo: "the old value is written back, also for threads that inherited ours; the change ends with the thread",
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
     reference: "man 7 sched (SCHED_IDLE); Tales of the Tail, section 4.1",
+    evidence: Evidence::Documented,
     plan: others_idle,
 };
 
@@ -72,6 +76,7 @@ pub(super) const SLICE: Mitigation = Mitigation {
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
     reference: "kernel Documentation/scheduler/sched-eevdf.rst",
+    evidence: Evidence::Documented,
     plan: slice,
 };
 

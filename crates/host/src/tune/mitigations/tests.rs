@@ -10,7 +10,7 @@ use crate::journal::JournalFolder;
 use crate::roots::Roots;
 use crate::roots::testing::tree;
 use crate::tune::change::ChangeState;
-use crate::tune::revert::Which;
+use crate::tune::revert::RevertSelection;
 use crate::tune::scene::Scope;
 use crate::tune::{Tuner, Unavailable};
 
@@ -207,7 +207,7 @@ fn each_writes_what_it_says_and_is_put_back() {
             assert_eq!(found.map(|(_, text)| *text), Some(*value), "{name}: {end}");
         }
         assert!(tuner.status().unwrap()[0].holds(), "{name}");
-        for change in &tuner.revert(Which::All, &mut |_| {}).unwrap()[0].changes {
+        for change in &tuner.revert(RevertSelection::All, &mut |_| {}).unwrap()[0].changes {
             assert_eq!(change.state, ChangeState::Restored, "{name}: {change:?}");
         }
         assert_eq!(trimmed(&files(folder.path())), trimmed(&before), "{name}");
@@ -330,7 +330,7 @@ fn a_reboot_has_undone_everything() {
     fs::write(roots.proc.join("sys/kernel/random/boot_id"), "another\n").unwrap();
     let status = tuner.status().unwrap();
     assert!(status[0].is_of_earlier_boot && !status[0].holds());
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert!(
         reverted[0]
             .changes
@@ -354,11 +354,16 @@ fn a_journal_that_is_torn_is_followed_and_one_that_is_damaged_is_told() {
     // a line that was being written when the power failed
     fs::write(&journal, [&whole, &b"{\"record\":\"inte"[..]].concat()).unwrap();
     assert_eq!(tuner.status().unwrap()[0].entries.len(), 2);
-    tuner.revert(Which::All, &mut |_| {}).unwrap();
+    tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert_eq!(trimmed(&files(folder.path())), trimmed(&before));
     // a first line that never was whole: nothing had been changed
     fs::write(&journal, &whole[..10]).unwrap();
-    assert!(tuner.revert(Which::All, &mut |_| {}).unwrap().is_empty());
+    assert!(
+        tuner
+            .revert(RevertSelection::All, &mut |_| {})
+            .unwrap()
+            .is_empty()
+    );
     assert!(!journal.exists());
     for (text, said) in [
         (
@@ -372,9 +377,11 @@ fn a_journal_that_is_torn_is_followed_and_one_that_is_damaged_is_told() {
         ("{\"record\":\"complete\"}\n".to_owned(), "out of order"),
     ] {
         fs::write(&journal, text).unwrap();
-        let all = tuner.revert(Which::All, &mut |_| {}).unwrap();
+        let all = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
         assert!(!all[0].is_done, "{all:?}");
-        let line = tuner.revert(Which::One(1), &mut |_| {}).unwrap_err();
+        let line = tuner
+            .revert(RevertSelection::One(1), &mut |_| {})
+            .unwrap_err();
         let line = line.to_string();
         assert!(
             line.contains(said) && line.contains("000001.jsonl"),

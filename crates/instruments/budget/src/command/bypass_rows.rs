@@ -11,7 +11,7 @@ use taillab_model::rtt::Link;
 
 use super::bench::{Bench, MOST};
 use super::paper;
-use super::row::Row;
+use super::row::{Component, Row};
 use crate::result::Standing;
 
 /// Bytes of a message, as in the paper.
@@ -20,13 +20,13 @@ const SIZE: usize = 64;
 /// The rows of kernel bypass that need no card.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("kernel bypass");
-    let memory = Row::new(
+    let memory = Component::new(
         "kernel bypass",
         Standing::Substituted,
         "shared memory between two threads that spin: the floor, without a card or PCIe",
         Some(paper::BYPASS),
     );
-    let xdp = Row::new(
+    let xdp = Component::new(
         "kernel bypass, AF_XDP",
         Standing::Measured,
         "AF_XDP in copy mode at both ends of a veth pair between two network namespaces made for it, \
@@ -34,7 +34,7 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
         None,
     );
     // DPDK's own forwarder, without a card
-    let dpdk = Row::new(
+    let dpdk = Component::new(
         "kernel bypass, DPDK",
         Standing::Substituted,
         "DPDK’s testpmd on net_af_packet instead of a card: at the far end of a veth pair it swaps the \

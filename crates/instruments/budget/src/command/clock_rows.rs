@@ -6,7 +6,7 @@ use taillab_model::noise::LoopKind;
 
 use super::bench::Bench;
 use super::paper;
-use super::row::Row;
+use super::row::{Component, Row};
 use crate::result::Standing;
 
 /// The paper's four rows.
@@ -14,7 +14,7 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("reading the clock");
     let hypervisor = Virtualization::read(bench.roots).hypervisor();
     let row = |component, standing, how, paper| {
-        Row::new(component, standing, how, paper)
+        Component::new(component, standing, how, paper)
             .with("cpu", bench.here)
             .with("policy", "other")
             .with("length", bench.length)
@@ -65,9 +65,9 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     ]
 }
 
-fn measured(bench: &Bench<'_>, row: Row, kind: LoopKind) -> Row {
+fn measured(bench: &Bench<'_>, of: Component, kind: LoopKind) -> Row {
     match noise::plain(kind, bench.here, bench.length, bench.interrupt) {
-        Ok(noise) => row.of_loop(noise),
-        Err(failure) => row.unavailable(failure),
+        Ok(noise) => of.of_loop(noise),
+        Err(failure) => of.unavailable(failure),
     }
 }

@@ -5,15 +5,14 @@ use taillab_host::environment::Virtualization;
 
 use super::bench::Bench;
 use super::paper;
-use super::row::Row;
+use super::row::{Component, Row};
 use crate::result::Standing;
 
 /// The paper's rows of PCIe, and the clock of a NIC.
 pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("PCIe");
-    let large = Row::new(
+    let large = Row::unavailable(
         "PCIe, 1536 B",
-        Standing::Unavailable,
         "this needs a card that reflects a DMA of this size, and a driver for it in user space: no \
          ordinary NIC or GPU offers one to measure",
         Some(paper::PCIE_1536),
@@ -23,7 +22,7 @@ pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
 
 fn configuration(bench: &Bench<'_>) -> Row {
     let hypervisor = Virtualization::read(bench.roots).hypervisor();
-    let row = Row::new(
+    let row = Component::new(
         "PCIe, 64 B",
         Standing::Substituted,
         match hypervisor {
@@ -47,7 +46,7 @@ fn configuration(bench: &Bench<'_>) -> Row {
 /// The driver's read of a register of a card: the whole way over the bus, without the cost of a system
 /// call.
 fn clock(bench: &Bench<'_>) -> Row {
-    let row = Row::new(
+    let row = Component::new(
         "PCIe, NIC’s clock",
         Standing::Measured,
         "the kernel’s clock right before and right after the driver reads the NIC’s clock \
@@ -62,18 +61,15 @@ fn clock(bench: &Bench<'_>) -> Row {
              whether a card has one)",
         );
     };
-    let mut row = row
+    let row = row
         .with("clock", format_args!("/dev/{}", clock.device))
         .with("name", &clock.name);
-    match &clock.function {
-        Some(function) => row = row.with("device", function),
-        None => {
-            row.shown.standing = Standing::Substituted;
-            row.shown.how = format!(
-                "{} is not on a PCI device, so reading it does not cross a bus",
-                clock.name
-            );
-        }
-    }
+    let row = match &clock.function {
+        Some(function) => row.with("device", function),
+        None => row.substituted(format!(
+            "{} is not on a PCI device, so reading it does not cross a bus",
+            clock.name
+        )),
+    };
     row.measured(cross_time_stamps(clock, bench.bounds()))
 }

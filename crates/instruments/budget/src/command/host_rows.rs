@@ -4,7 +4,7 @@ use taillab_host::components::{Reflector, tap_round_trips};
 
 use super::bench::Bench;
 use super::paper;
-use super::row::Row;
+use super::row::{Component, Row};
 use crate::result::Standing;
 
 /// The paper's rows of user space and the operating system.
@@ -12,7 +12,7 @@ pub fn user_space(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("user space and the kernel");
     let row = |component, who: &str, paper| {
         let how = format!("packet socket → TAP → read → write → packet socket, {who}");
-        Row::new(component, Standing::Measured, &how, paper).with("frame", "60 bytes")
+        Component::new(component, Standing::Measured, &how, paper).with("frame", "60 bytes")
     };
     let trips = |reflector| tap_round_trips(bench.here, reflector, bench.bounds());
     let same = row(

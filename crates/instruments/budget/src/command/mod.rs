@@ -78,7 +78,7 @@ fn measure(
         kernel: kernel_release(&roots),
         hypervisor: Virtualization::read(&roots).hypervisor(),
         earlier: topology::earlier(&rows, &topologies),
-        rows: rows.into_iter().map(|row| row.shown).collect(),
+        rows: rows.into_iter().map(Row::shown).collect(),
         topologies,
         notes,
     })
@@ -109,12 +109,12 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
 /// Why a row has no 99.9th percentile.
 fn unsupported(rows: &[Row]) -> Option<String> {
     let lacks = |row: &&Row| {
-        let latency = row.shown.latency.as_ref();
-        latency.is_some_and(|latency| latency.quantile(0.999).is_none())
+        row.latency()
+            .is_some_and(|latency| latency.quantile(0.999).is_none())
     };
     // names contain commas
     let names: Vec<String> = (rows.iter().filter(lacks))
-        .map(|row| format!("“{}”", row.shown.component))
+        .map(|row| format!("“{}”", row.name()))
         .collect();
     let (last, others) = names.split_last()?;
     let names = match others {

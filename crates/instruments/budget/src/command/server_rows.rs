@@ -14,7 +14,7 @@ use toml::Value;
 
 use super::bench::{Bench, MOST};
 use super::paper;
-use super::row::Row;
+use super::row::{Component, Row};
 use crate::result::Standing;
 
 /// The most requests that are traced: their events must fit into the ring of each CPU.
@@ -25,7 +25,7 @@ const WARM_UP: Nanos = Nanos::from_millis(100);
 /// From the driver back to the driver; the server in between does nothing.
 pub fn host(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("the host");
-    let row = Row::new(
+    let row = Component::new(
         "host",
         Standing::Substituted,
         "veth instead of a NIC: from the driver’s hand-over of a request (T1) to the driver taking the \
@@ -33,10 +33,9 @@ pub fn host(bench: &Bench<'_>) -> Vec<Row> {
         Some(paper::HOST),
     );
     // the same by the clock of a NIC
-    let card = Row::new(
+    let card = Row::unavailable(
         "host, NIC’s time stamps",
-        Standing::Unavailable,
-        &why_no_card(&stamping_devices(bench.roots)),
+        why_no_card(&stamping_devices(bench.roots)),
         Some(paper::HOST),
     );
     let row = with_parameters(row, bench, "null-rpc over UDP");
@@ -71,7 +70,7 @@ fn why_no_card(devices: &[StampingDevice]) -> String {
 pub fn client_server(bench: &Bench<'_>) -> Vec<Row> {
     bench.messages.step("client and server");
     let row = |component, server, paper, kind| {
-        let row = Row::new(
+        let row = Component::new(
             component,
             Standing::Substituted,
             "veth between two network namespaces instead of NICs and a wire; the client spins, the \
@@ -97,7 +96,7 @@ pub fn client_server(bench: &Bench<'_>) -> Vec<Row> {
     ]
 }
 
-fn with_parameters(row: Row, bench: &Bench<'_>, server: &str) -> Row {
+fn with_parameters(row: Component, bench: &Bench<'_>, server: &str) -> Component {
     let there = bench.there.map_or("none".to_owned(), |cpu| cpu.to_string());
     row.with("server", server)
         .with("client cpu", bench.here)

@@ -3,10 +3,10 @@
 use taillab_analysis::statistics::ccdf;
 use taillab_model::Nanos;
 use taillab_queueing::service::Service;
-use taillab_simulator::network::{Part, round_trip};
 
 use super::networks::{Hosts, LARGE, Network, of_the_paper};
 use super::row::Row;
+use crate::network::{Part, round_trip};
 use crate::result::{Class, EarlierRow, Topology, TopologyPart};
 
 /// The row of both hosts, their kernels and programs.
@@ -39,9 +39,9 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
         Hosts::Bypass => BYPASS,
     };
     let row = (rows.iter())
-        .find(|row| row.shown.component == wanted && !row.samples.is_empty())
+        .find(|row| row.name() == wanted && !row.samples().is_empty())
         .ok_or_else(|| format!("it needs the row “{wanted}”, which is not available"))?;
-    let hosts = Service::empirical(row.samples.clone()).map_err(|error| error.to_string())?;
+    let hosts = Service::empirical(row.samples().to_vec()).map_err(|error| error.to_string())?;
     let part = |name: &str, traversals, law: &Service| Part {
         name: name.to_owned(),
         traversals,
@@ -89,8 +89,8 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
 /// large fat tree, the network of the study.
 pub fn earlier(rows: &[Row], topologies: &[Topology]) -> Vec<EarlierRow> {
     let median = |component: &str| -> Option<Nanos> {
-        let row = rows.iter().find(|row| row.shown.component == component)?;
-        row.shown.latency.as_ref()?.quantile(0.5)
+        let row = rows.iter().find(|row| row.name() == component)?;
+        row.latency()?.quantile(0.5)
     };
     // a round trip passes through an operating system four times
     let stack = median(KERNEL).map(|whole| Nanos::new(whole.get() / 4));
@@ -146,11 +146,12 @@ pub fn earlier(rows: &[Row], topologies: &[Topology]) -> Vec<EarlierRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::row::Component;
 
     use crate::result::Standing;
 
     fn hosts(component: &'static str, us: u64) -> Row {
-        let row = Row::new(component, Standing::Measured, "", None);
+        let row = Component::new(component, Standing::Measured, "", None);
         row.measured(Ok::<_, String>(vec![Nanos::from_micros(us); 50]))
     }
 

@@ -28,27 +28,26 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     }
     let interrupt = Interrupt::register().map_err(host)?;
     let mut wanted = Outputs::new(args.output, args.common, &plan)?;
-    let mut result = RttResult {
+    let started_unix_s = clock::unix_s();
+    let measured = Measurement::new(&plan, &interrupt, messages)?.rows(|row| {
+        wanted.row(row);
+        Ok(())
+    })?;
+    let rows = measured.rows;
+    let result = RttResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),
-        started_unix_s: clock::unix_s(),
-        partial: false,
+        started_unix_s,
+        partial: rows.len() < plan.rows.len() || rows.iter().any(|row| row.partial),
         link: plan.link,
         server: plan.server.clone(),
         client_cpus: plan.client_cpus.clone(),
         server_cpus: plan.server_cpus.clone(),
         count: plan.count,
         runs: plan.runs,
-        rows: Vec::new(),
-        elimination: Vec::new(),
+        elimination: elimination(&rows),
+        rows,
     };
-    let measured = Measurement::new(&plan, &interrupt, messages)?.rows(|row| {
-        wanted.row(row);
-        Ok(())
-    })?;
-    result.rows = measured.rows;
-    result.elimination = elimination(&result.rows);
-    result.partial = result.rows.len() < plan.rows.len() || result.rows.iter().any(|r| r.partial);
     let nothing = result.rows.iter().all(|row| row.counts.answered == 0);
     match measured.failure {
         // there is nothing to show but the failure

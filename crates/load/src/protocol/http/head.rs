@@ -1,7 +1,7 @@
 //! The head of an answer: status line and headers.
 
 use taillab_model::wire::http::{
-    CONTENT_LENGTH, TRANSFER_ENCODING, VERSION, elements, is_chunked, value_of,
+    CONTENT_LENGTH, TRANSFER_ENCODING, VERSION, elements, is_chunked, status_line, value_of,
 };
 
 use crate::protocol::Decoded;
@@ -47,7 +47,7 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
         Err(_) if !could_begin(&bytes[from..], &[VERSION]) => return Err(Decoded::Malformed),
         found => found?,
     };
-    let (minor, status) = status_line(text).ok_or(Decoded::Malformed)?;
+    let (minor, status) = known_status(text).ok_or(Decoded::Malformed)?;
     let mut length = None;
     let mut chunked = false;
     // HTTP/1.0 ends the connection unless it says otherwise (RFC 9112, 9.3)
@@ -99,13 +99,8 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
 }
 
 /// `HTTP/1.x NNN reason`: x and NNN.
-fn status_line(text: &[u8]) -> Option<(u8, u16)> {
-    let rest = text.strip_prefix(VERSION)?;
-    let (&[minor, b' ', hundreds, tens, ones], reason) = rest.split_first_chunk()? else {
-        return None;
-    };
-    let digit = |d: u8| d.is_ascii_digit().then(|| u16::from(d - b'0'));
-    let status = digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?;
+fn known_status(text: &[u8]) -> Option<(u8, u16)> {
+    let (minor, status, reason) = status_line(text)?;
     let known = matches!(minor, b'0' | b'1')
         && (100..600).contains(&status)
         && reason.first().is_none_or(|&b| b == b' ');

@@ -15,6 +15,7 @@ use taillab_probe::{ProbeError, survey};
 use taillab_report::terminal::{self, Detail};
 
 use crate::cli::{Cli, DoctorArgs};
+use crate::instruments;
 
 /// How long the machine is watched for other loads.
 const OBSERVE: Duration = Duration::from_millis(500);
@@ -51,7 +52,7 @@ fn diagnose(step: &dyn Fn(&'static str)) -> Diagnosis {
     step("watching for other loads");
     let mut hazards = doctor::hazards(&roots, OBSERVE);
     step("trying what the kernel allows");
-    let mut checks = doctor::checks(&roots);
+    let mut checks = doctor::checks(&roots, &instruments::needs());
     step("trying the probe's hooks");
     let Survey { features, hooks } = match survey() {
         Ok(survey) => survey,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use taillab_model::doctor::{Check, CheckState, CommandVerdict, HookTrial};
 
+use crate::instruments::INSTRUMENTS;
+
 /// A verdict for each of these commands for which one is defined.
 pub fn commands<'n>(
     names: impl Iterator<Item = &'n str>,
@@ -16,12 +18,17 @@ pub fn commands<'n>(
             "run" => Some(facts.run()),
             "trace" => Some(facts.trace()),
             "load" => Some(facts.load()),
-            "explain" | "compare" | "serve" | "sim" | "reproduce" => {
-                Some(works(name, "needs nothing of this machine".into()))
+            name => {
+                works_everywhere(name).then(|| works(name, "needs nothing of this machine".into()))
             }
-            _ => None,
         })
         .collect()
+}
+
+/// Whether a command needs nothing of the machine.
+fn works_everywhere(name: &str) -> bool {
+    let mut instruments = INSTRUMENTS.iter().filter(|one| one.works_everywhere);
+    ["explain", "compare", "serve"].contains(&name) || instruments.any(|one| one.name == name)
 }
 
 /// What a server and its client in namespaces of their own need.
@@ -294,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_generator_works_everywhere_and_says_what_it_lacks() {
-        let names = ["load", "sim", "trace"].into_iter();
+        let names = ["load", "compare", "trace"].into_iter();
         let all = commands(names, &[missing("SO_TIMESTAMPING")], &[]);
         assert!(all[0].works && all[0].remark.contains("user space only"));
         assert!(all[1].works && !all[2].works);

@@ -73,13 +73,7 @@ pub fn against_responder<T>(
     context.messages.step("measuring the client's own floor");
     let server = context.session.endpoint();
     let outcome = start(plan, server, places).and_then(|running| {
-        let mut session = Session::connect(
-            running.endpoint.clone(),
-            &running.echo,
-            &plan.client,
-            context.interrupt,
-            context.messages,
-        )?;
+        let mut session = (context.session).with_server(running.endpoint.clone(), &running.echo)?;
         let description = describe(server, running.sizes, places);
         measure(&mut session, length, description)
     });

@@ -41,9 +41,15 @@ pub use self::agent::run as run_agent;
 
 /// Loads the server as asked; the result is printed and saved.
 ///
-/// The steps are in the modules `plan`, `context` (connect and calibrate), `open`, `search` or `closed` (measure, all of
-/// them by a `session`), `floor`, `judge` and `outputs`. Only `outputs` comes twice: it makes its directory first, so
-/// that nothing is measured that cannot be saved.
+/// The steps are in the modules `plan`, `context` (connect and calibrate), `open`, `search` or `closed` (measure),
+/// `floor`, `judge` and `outputs` (show), in this order. What comes more than once:
+/// - `session`, from connecting to the verdict: it holds the connections, which every measurement uses. The floor's is
+///   made from the load's, and `judge` asks it for the address, the first wrong answer and whether it was interrupted;
+/// - `schedule`, at planning, measuring and the floor: a schedule can be drawn only when the capacity is known, while a
+///   bad shape is refused before anything is opened;
+/// - `requests`, at planning, connecting and the floor: each thread has its own codec, and the responder imitates them;
+/// - `closed`, at measuring and the floor, which is the same loop with another server;
+/// - `outputs`, first and last: it makes its directory before anything is measured that could not be saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
     carry_out(args, &plan, None)
@@ -57,6 +63,7 @@ fn carry_out(
 ) -> Result<Exit, Failure> {
     let messages = Messages::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
+    let limits = args.limits.limits.clone();
     let outputs = Outputs::new(args.output, args.common, args.limits, plan)?;
     let _awake = plan
         .client
@@ -70,9 +77,9 @@ fn carry_out(
     context.calibrate()?;
     let mut outcome = measure(&mut context)?;
     let floor = measure_floor(&context, outcome.schedule.take());
-    let mut judged = judge::judge(&context, outcome, floor);
-    outputs.show(&mut judged)?;
-    context.end(judged.ending, &judged.report)
+    let judged = judge::judge(&context, outcome, floor, &limits);
+    outputs.show(&judged)?;
+    judged.exit
 }
 
 fn measure(context: &mut Context<'_>) -> Result<LoadOutcome, Failure> {

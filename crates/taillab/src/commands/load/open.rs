@@ -2,17 +2,17 @@
 
 use taillab_analysis::load::objective_at;
 use taillab_analysis::verdict::{Evidence, SentLoad, client_failed, is_overload, judge_client};
-use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::exit::Failure;
 use taillab_load::StopReason;
+use taillab_model::Objective;
 use taillab_model::load_result::{LoadStep, Mode, SearchResult};
-use taillab_model::{Nanos, Objective};
 use taillab_report::rate;
 
 use super::appointment::Appointment;
 use super::context::Context;
 use super::find::mixed;
 use super::outcome::{Ending, Figures, LoadOutcome};
-use super::plan::{Level, Open, affordable};
+use super::plan::{Level, Open};
 use super::schedule::{Extent, Schedule, Shape};
 use super::session::{LoadMeasurement, Sending};
 
@@ -99,18 +99,9 @@ impl Planned {
         )
     }
 
-    /// A schedule; refused where its record would not fit into memory.
+    /// The schedule of this extent.
     pub fn at(context: &Context<'_>, shape: &Shape, extent: Extent) -> Result<Self, Failure> {
-        if let Some(rate) = extent.rate_per_s {
-            affordable(shape, rate, extent.warmup, extent.duration)?;
-        }
-        let schedule = shape.schedule(&extent).or_exit(Exit::Usage)?;
-        if schedule.duration() == Nanos::ZERO {
-            return Err(Failure::usage(format!(
-                "the warm-up of {} takes the whole trace, which lasts {}: use a shorter --warmup",
-                extent.warmup, schedule.length
-            )));
-        }
+        let schedule = shape.schedule(&extent)?;
         let peak = context.capacity.map(|capacity| capacity.peak_per_s);
         Ok(Self {
             utilization: peak.map(|peak| schedule.rate_per_s / peak),

@@ -36,12 +36,12 @@ impl Outputs {
         })
     }
 
-    /// Checks the limits that were given, writes every file, `result.json` last, and prints the result.
+    /// Writes every file, `result.json` last, and prints the result.
     ///
     /// # Errors
     /// The first file that could not be written, once the result is printed.
-    pub fn show(mut self, judged: &mut Judged) -> Result<(), Failure> {
-        let junit = limits::hold_load(&self.limits, &mut judged.report);
+    pub fn show(mut self, judged: &Judged) -> Result<(), Failure> {
+        let junit = limits::write(&self.limits, &judged.report);
         let document = judged.document();
         if let Some(dir) = &mut self.directory {
             let written = write_files(dir, &document, judged.run.as_ref(), judged.supported);

@@ -4,12 +4,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_experiment::time_stamps::TraceOptions;
-use taillab_host::Roots;
-use taillab_host::environment::Memory;
-use taillab_load::{ClosedLoop, Habits, KernelStamps, Target, Waiting};
+use taillab_load::{ClosedLoop, HabitNames, Habits, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
 use taillab_model::Objective;
-use taillab_model::summary::{ClientKind, Connect};
+use taillab_model::summary::Connect;
 
 use super::files;
 use super::placing::Placing;
@@ -39,8 +37,6 @@ const CONNECTIONS: usize = 128;
 const MOST_OPEN: usize = 1024;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
-/// Bytes that a request takes in the record and while its result is made.
-const BYTES_PER_REQUEST: f64 = 80.0;
 
 /// What is measured, with what requests, and by what client.
 pub struct LoadPlan {
@@ -228,43 +224,37 @@ impl Work {
     }
 }
 
-/// The most requests on a connection at once; `None` where there is no limit.
-fn pipeline(args: &ClientArgs, requests: &Requests) -> Result<Option<NonZeroU32>, Failure> {
-    match args.pipeline {
-        Some(1..) if requests.are_datagrams() => Err(Failure::usage(
-            "--pipeline is for TCP and Unix sockets: datagrams never wait; leave it out",
-        )),
-        Some(most) => Ok(NonZeroU32::new(most)),
-        None => Ok((!requests.pipeline()).then_some(NonZeroU32::MIN)),
-    }
-}
+/// The options of what clients do with their connections.
+const HABITS: HabitNames = HabitNames {
+    pipeline: "--pipeline",
+    reserve: "a reserve",
+    each: "--connect each",
+    pooled: "--clients pooled",
+    streams: "TCP and Unix sockets",
+};
 
-/// Refuses what a connection for each request does not go with.
-fn check_connect(args: &ClientArgs, requests: &Requests) -> Result<(), Failure> {
-    let refusal = match args.connect {
-        Connect::Once => None,
-        Connect::Each if requests.are_datagrams() => Some(
-            "--connect each is for TCP and Unix sockets: a datagram needs no connection; leave it out",
-        ),
-        Connect::Each if args.clients == ClientKind::Pooled => {
-            Some("a pool keeps its connections: leave out --connect each or --clients pooled")
-        }
-        Connect::Each if args.pipeline.is_some_and(|most| most != 1) => {
-            Some("with --connect each, a connection carries one request: leave out --pipeline")
-        }
-        Connect::Each => None,
+/// How the clients use their connections, and how many of them are usual.
+fn habits(args: &ClientArgs, requests: &Requests) -> Result<(Habits, usize), Failure> {
+    let asked = Habits {
+        kind: args.clients,
+        pipeline: args.pipeline.and_then(NonZeroU32::new),
+        reserve: 0,
+        connect: args.connect,
     };
-    refusal.map_or(Ok(()), |refusal| Err(Failure::usage(refusal)))
+    let datagrams = requests.are_datagrams();
+    asked.check(datagrams, &HABITS).map_err(Failure::usage)?;
+    let (pipeline, usual) = match (args.connect, args.pipeline) {
+        (Connect::Each, _) => (None, MOST_OPEN),
+        (Connect::Once, None) if !requests.pipeline() => (Some(NonZeroU32::MIN), CONNECTIONS),
+        (Connect::Once, None | Some(0)) => (None, PIPELINED_CONNECTIONS),
+        (Connect::Once, Some(_)) => (asked.pipeline, CONNECTIONS),
+    };
+    Ok((Habits { pipeline, ..asked }, usual))
 }
 
 fn client(args: &ClientArgs, requests: &Requests) -> Result<ClientPlan, Failure> {
     let threads = args.threads.get();
-    check_connect(args, requests)?;
-    let (pipeline, usual) = match (args.connect, pipeline(args, requests)?) {
-        (Connect::Each, _) => (None, MOST_OPEN),
-        (Connect::Once, Some(most)) => (Some(most), CONNECTIONS),
-        (Connect::Once, None) => (None, PIPELINED_CONNECTIONS),
-    };
+    let (habits, usual) = habits(args, requests)?;
     let connections = (args.connections).map_or(usual.max(threads), NonZeroUsize::get);
     if connections > MOST_CONNECTIONS {
         return Err(Failure::usage(format!(
@@ -285,12 +275,7 @@ fn client(args: &ClientArgs, requests: &Requests) -> Result<ClientPlan, Failure>
     }
     Ok(ClientPlan {
         connections,
-        habits: Habits {
-            kind: args.clients,
-            pipeline,
-            reserve: 0,
-            connect: args.connect,
-        },
+        habits,
         rate_per_s: None,
         placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
         timeout: args.timeout,
@@ -371,7 +356,7 @@ fn work(args: &ScheduleArgs, client: &ClientPlan) -> Result<Work, Failure> {
             Level::Share(_) => None,
         };
         if let Some(rate) = rate {
-            affordable(&shape, rate, warmup, duration)?;
+            shape.ensure_affordable(rate, warmup, duration)?;
         }
     }
     Ok(Work::Open(Open {
@@ -472,30 +457,4 @@ fn bounds(amounts: Option<(&Amounts, bool)>) -> Result<Bounds, Failure> {
             "--find searches between two loads: write -R 1k..100k or -u 5%..100%, without a step",
         )),
     }
-}
-
-/// Refuses a load whose record would not fit into memory, before it starts.
-pub fn affordable(
-    shape: &Shape,
-    rate_per_s: f64,
-    warmup: Nanos,
-    duration: Option<Nanos>,
-) -> Result<(), Failure> {
-    let own = shape.own_length(Some(rate_per_s)).unwrap_or(Nanos::MAX);
-    let seconds = duration.map_or(own, |d| d.min(own)).as_secs_f64() + warmup.as_secs_f64();
-    let requests = rate_per_s * seconds;
-    let needed = requests * BYTES_PER_REQUEST;
-    let Some(free) = Memory::read(&Roots::default()).available_bytes else {
-        return Ok(());
-    };
-    let free = free as f64;
-    if needed < free {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{requests:.0} requests need about {:.0} GB of memory for their record and {:.0} GB are \
-         free: use a lower rate or a shorter duration",
-        needed / 1e9,
-        free / 1e9
-    )))
 }

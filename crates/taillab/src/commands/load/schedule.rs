@@ -1,11 +1,17 @@
 //! When each thread sends what share of the load.
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_host::Roots;
+use taillab_host::environment::Memory;
 use taillab_load::fleet::deal;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::RateProfile;
 use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
 
 use super::find::mixed;
+
+/// Bytes that a request takes in the record and while its result is made.
+const BYTES_PER_REQUEST: f64 = 80.0;
 
 /// How the load develops over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,15 +92,59 @@ impl Shape {
         *self == Self::Steady(ArrivalProcess::Poisson)
     }
 
-    /// The schedule of every thread.
+    /// Refuses a load whose record would not fit into memory.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: more memory is needed than is free.
+    pub fn ensure_affordable(
+        &self,
+        rate_per_s: f64,
+        warmup: Nanos,
+        duration: Option<Nanos>,
+    ) -> Result<(), Failure> {
+        let own = self.own_length(Some(rate_per_s)).unwrap_or(Nanos::MAX);
+        let seconds = duration.map_or(own, |d| d.min(own)).as_secs_f64() + warmup.as_secs_f64();
+        let requests = rate_per_s * seconds;
+        let needed = requests * BYTES_PER_REQUEST;
+        let Some(free) = Memory::read(&Roots::default()).available_bytes else {
+            return Ok(());
+        };
+        let free = free as f64;
+        if needed < free {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{requests:.0} requests need about {:.0} GB of memory for their record and {:.0} GB are \
+             free: use a lower rate or a shorter duration",
+            needed / 1e9,
+            free / 1e9
+        )))
+    }
+
+    /// The schedule of every thread. There is none whose record would not fit into memory.
     ///
     /// Poisson arrivals are independent streams, one for each thread; together they are Poisson again.
     /// Other processes do not add up to the same process. So one stream is dealt out to the threads in
     /// turn, and the server sees the process that was asked for.
     ///
     /// # Errors
-    /// [`ArrivalError`] when the rate or a parameter of the process is out of range.
-    pub fn schedule(&self, extent: &Extent) -> Result<Schedule, ArrivalError> {
+    /// [`Exit::Usage`]: the rate or a parameter of the process is out of range, nothing is left to measure after the
+    /// warm-up, or the record would not fit.
+    pub fn schedule(&self, extent: &Extent) -> Result<Schedule, Failure> {
+        if let Some(rate) = extent.rate_per_s {
+            self.ensure_affordable(rate, extent.warmup, extent.duration)?;
+        }
+        let schedule = self.drawn(extent).or_exit(Exit::Usage)?;
+        if schedule.duration() == Nanos::ZERO {
+            return Err(Failure::usage(format!(
+                "the warm-up of {} takes the whole trace, which lasts {}: use a shorter --warmup",
+                extent.warmup, schedule.length
+            )));
+        }
+        Ok(schedule)
+    }
+
+    fn drawn(&self, extent: &Extent) -> Result<Schedule, ArrivalError> {
         let (warmup, threads) = (extent.warmup, extent.threads);
         let whole = self.own_length(extent.rate_per_s).map(|own| match self {
             // a profile is preceded by its warm-up, a trace begins with it
@@ -235,6 +285,26 @@ mod tests {
         let simulated = ArrivalProcess::Poisson.schedule(1e4, S * 5, 5).unwrap();
         assert_eq!(schedule.by_thread, [simulated]);
         assert_eq!((schedule.measure_from, schedule.duration()), (S, S * 4));
+    }
+
+    #[test]
+    fn there_is_no_schedule_whose_record_would_not_fit_into_memory() {
+        let shape = Shape::Steady(ArrivalProcess::Poisson);
+        let refused = shape.schedule(&extent(Some(1e15), 1)).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        let says = |part: &str| refused.message.contains(part);
+        assert!(says("GB are free") && says("a lower rate"), "{refused}");
+    }
+
+    #[test]
+    fn there_is_no_schedule_with_nothing_to_measure() {
+        let times = (0..=40).map(|i| Nanos::from_millis(10) * i).collect();
+        let whole = Extent {
+            duration: None,
+            ..extent(None, 1)
+        };
+        let refused = Shape::Recorded(times).schedule(&whole).unwrap_err();
+        assert!(refused.message.contains("a shorter --warmup"), "{refused}");
     }
 
     #[test]

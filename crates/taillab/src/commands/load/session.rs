@@ -100,6 +100,17 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// A client like this one, connected to another server.
+    pub fn with_server(&self, endpoint: Endpoint, requests: &Requests) -> Result<Self, Failure> {
+        Self::connect(
+            endpoint,
+            requests,
+            self.client,
+            self.interrupt,
+            self.messages,
+        )
+    }
+
     /// Where the server is.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

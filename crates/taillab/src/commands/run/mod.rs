@@ -1,10 +1,16 @@
 //! `taillab run`: one server, one load, measured against its ideal.
+//!
+//! The experiment is resolved, the rig started, the load calibrated and measured, the rig taken down, the recording
+//! analysed, judged, saved and shown, in this order. What comes more than once:
+//! - the directory of the result, first and last: nothing is measured that could not be saved;
+//! - the machine before the load ([`environment`]): its conditions are judged, and it is a file of the result;
+//! - with `--fix`, the testbed, the load and the analysis: each trial is a measurement of its own, with a fresh server,
+//!   and what is tried follows from the first analysis.
 
 use std::path::Path;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
-use taillab_analysis::cut::Spans;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_console::args::{AnalysisArgs, Output};
 use taillab_console::exit::{Exit, Failure, OrExit};
@@ -77,7 +83,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         rundir.note(written);
     }
     messages.step("analysing");
-    let (facts, options) = measurement_facts(&recorded, calibrated, &experiment, &environment)?;
+    let (mut facts, options) = measurement_facts(&recorded, calibrated, &experiment, &environment)?;
+    facts.limits.clone_from(&asserted.limits);
     let source = Source {
         spool: &mut recorded.spool,
         own: Some(OwnLoad {
@@ -89,7 +96,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         }),
     };
     let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir.as_mut())?;
-    let junit = limits::hold(&asserted, &mut analysed.report);
+    let junit = limits::write(&asserted, &analysed.report);
     note_precision(&experiment, &analysed.report, messages);
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
     let fixed = match fix.fix && is_whole {
@@ -253,10 +260,7 @@ fn measurement_facts(
     };
     let asked = (*rate_per_s, Some(utilization));
     let arrivals = recorded.arrivals(calibrated.service_time)?;
-    let at_worst = (!cuts.is_empty()).then(|| {
-        let all = pipeline::summarise_load(load, asked, arrivals.clone(), &Spans::default());
-        all.summary.response_time
-    });
+    let at_worst = (!cuts.is_empty()).then(|| pipeline::response_times_at_worst(load));
     let mut client = pipeline::summarise_load(load, asked, arrivals, &unseen);
     client.summary.segments.clone_from(&recorded.segments);
     let facts = MeasurementFacts {
@@ -359,7 +363,8 @@ fn conditions(environment: &Environment, recorded: &Recorded) -> Vec<Reason> {
 fn spilled(bytes: u64) -> Reason {
     let bytes = disk::Bytes(bytes);
     let text = format!(
-        "{bytes} of the recording did not fit into memory and were written to the disk while requests were sent; send          fewer of them, record less (--disturbances, --stamps), or free memory"
+        "{bytes} of the recording did not fit into memory and were written to the disk while requests were sent; send \
+         fewer of them, record less (--disturbances, --stamps), or free memory"
     );
     Reason::new("recording_on_disk", text)
 }

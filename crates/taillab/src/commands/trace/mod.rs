@@ -1,4 +1,12 @@
 //! `taillab trace`: watches a running server.
+//!
+//! The server is found, the probe loaded, the recording made, analysed, judged, saved and shown, in this order. What
+//! comes more than once:
+//! - the directory of the result, first and last: nothing is recorded that could not be saved;
+//! - with `--fix`, the analysis. Which fixes are tried follows from its forecasts, and trying them needs root. So the
+//!   first analysis runs in a process without root, which cannot write files of the result and hands back only its
+//!   report. The second follows when this process has given up root, and writes the files while it reads;
+//! - with `--fix`, the probe: that of the recording has ended with it.
 
 mod end;
 mod find;
@@ -157,6 +165,7 @@ impl Finish<'_> {
             shares_cpus: self.shares_cpus,
             server_cpus,
             cost: Some(cost),
+            limits: args.limits.limits.clone(),
             ..MeasurementFacts::default()
         };
         let tried = trials.map(|trials| {
@@ -176,7 +185,7 @@ impl Finish<'_> {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
         };
-        let junit = limits::hold(&args.limits, &mut analysed.report);
+        let junit = limits::write(&args.limits, &analysed.report);
         let fixed = match tried.transpose() {
             Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &args.fix, self.messages),
             Ok(_) => Ok(()),

@@ -4,7 +4,7 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_console::messages::Messages;
 use taillab_console::rights::{Remaining, give_up_root};
-use taillab_experiment::fix::{self, Consent, FixRequest, LiveServer, Tried};
+use taillab_experiment::fix::{self, Consent, FixRequest, LiveServer, TrialResults};
 use taillab_host::target;
 use taillab_host::tune::Scope;
 use taillab_host::{CpuSet, Interrupt, Roots};
@@ -73,7 +73,7 @@ impl Trials<'_> {
         mut self,
         forecast: Result<Option<Report>, Failure>,
         context: &RecordingContext,
-    ) -> Result<Option<Tried>, Failure> {
+    ) -> Result<Option<TrialResults>, Failure> {
         let tried = forecast.and_then(|report| {
             let tried = report.map(|report| self.all(&report, context));
             tried.transpose()
@@ -84,7 +84,11 @@ impl Trials<'_> {
         tried
     }
 
-    fn all(&mut self, report: &Report, context: &RecordingContext) -> Result<Tried, Failure> {
+    fn all(
+        &mut self,
+        report: &Report,
+        context: &RecordingContext,
+    ) -> Result<TrialResults, Failure> {
         let probe = probing::load(self.args, &self.found, &self.watched)?;
         let setting = fix::Setting {
             report,

@@ -13,7 +13,7 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::fail::host;
 use taillab_console::messages::{self, Messages};
 use taillab_console::print::{print_result, style};
-use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
+use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, RevertSelection, Scope, Tuner};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::tune::{Action, ApplyRow, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
@@ -153,7 +153,7 @@ fn hold(
         return Ok(Exit::Interrupted);
     };
     let reverted = tuner
-        .revert(Which::One(id), &mut |point| tell(messages, point))
+        .revert(RevertSelection::One(id), &mut |point| tell(messages, point))
         .map_err(host)?;
     let applies: Vec<ApplyRow> = reverted.iter().map(rows::reverted).collect();
     if is_all_back(&applies) {
@@ -234,7 +234,7 @@ fn status(output: Output, action: Action) -> Result<Exit, Failure> {
 
 fn revert(number: Option<u32>, output: Output) -> Result<Exit, Failure> {
     let messages = Messages::of(output);
-    let which = number.map_or(Which::All, Which::One);
+    let which = number.map_or(RevertSelection::All, RevertSelection::One);
     let reverted = tuner()?
         .revert(which, &mut |point| tell(messages, point))
         .map_err(host)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use taillab_host::doctor::COMMANDS;
+use taillab_host::doctor::TRACE;
 use taillab_model::{Event, RecordingReader};
 
 use super::rig::{Running, load, null_rpc, result};
@@ -219,11 +219,7 @@ fn with_the_capabilities_of_its_help_it_needs_no_root() {
     let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let (place, copy) = for_everybody();
-    let needs = COMMANDS
-        .iter()
-        .find(|needs| needs.command == "trace")
-        .unwrap();
-    let names = needs
+    let names = TRACE
         .least
         .iter()
         .map(|one| one.name.trim_start_matches("CAP_").to_lowercase());

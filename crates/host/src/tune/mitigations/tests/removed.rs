@@ -34,7 +34,7 @@ fn what_removed_mitigations_have_changed_is_put_back() {
     let status = tuner.status().unwrap();
     assert!(status[0].holds(), "{status:?}");
     assert_eq!(status[0].mitigations[1], "memory-daemons");
-    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    let reverted = tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert!(reverted[0].is_done, "{reverted:?}");
     let states: Vec<&ChangeState> = (reverted[0].changes.iter())
         .map(|change| &change.state)
@@ -66,7 +66,7 @@ fn what_removed_mitigations_have_changed_is_put_back() {
 fn a_removed_mitigation_is_refused_with_its_advice() {
     let (folder, roots) = tree(MACHINE);
     let tuner = tuner(&roots, folder.path());
-    for name in taillab_model::mitigation::ADVICE {
+    for name in taillab_model::mitigation::advice() {
         let error = tuner.plan(&[name], &scope()).unwrap_err().to_string();
         assert!(
             error.contains(&format!("docs/advice.md#{name}")),

@@ -54,7 +54,7 @@ fn where_systemd_owns_the_groups_it_is_asked_for_their_cpus() {
     assert_eq!(now, ["0-1 4-7", "0-1 4-7", "0-1 4-7", "2-3"]);
     assert!(tuner.status().unwrap()[0].holds());
     assert_eq!(set_at_run_time().len(), 4);
-    tuner.revert(Which::All, &mut |_| {}).unwrap();
+    tuner.revert(RevertSelection::All, &mut |_| {}).unwrap();
     assert_eq!(units(), before);
     // what somebody else has set at run time stays, and nothing of ours does
     assert_eq!(set_at_run_time(), ["user.slice.d"]);
