@@ -19,7 +19,7 @@ use crate::clustering::{Clusters, threshold_rank};
 use crate::comparison::{self, LeastSojourns};
 use crate::composition::Composition;
 use crate::heat_map::HeatCells;
-use crate::heaviest::{Heaviest, Sums};
+use crate::heaviest::{Heaviest, WeighedSums};
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::own_work::OwnWorkQueue;
@@ -314,7 +314,7 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
     requests
 }
 
-/// Sums other than the composition.
+/// WeighedSums other than the composition.
 #[derive(Default)]
 struct Collected {
     overtaken: u64,
@@ -362,11 +362,11 @@ impl Collected {
         self.unasked += u64::from(!entry.asked);
         if let Some(by) = entry.overtaken_by.filter(|_| entry.asked) {
             self.overtaken += 1;
-            let once = Sums { weight: 1, ns: 0 };
+            let once = WeighedSums { weight: 1, ns: 0 };
             self.pairs.add((by, entry.worker), once);
         }
         if entry.worker != 0 {
-            let one = Sums {
+            let one = WeighedSums {
                 weight: 1,
                 ns: entry.sojourn_ns,
             };
@@ -402,7 +402,7 @@ impl Collected {
     fn workers(&mut self, ledger: &Ledger, length: Nanos) -> Vec<WorkerShare> {
         let mut served: HashMap<Tid, u64> = ledger.served_ns.iter().copied().collect();
         let (workers, others) = std::mem::take(&mut self.by_worker).finish();
-        let share = |tid: Tid, sums: Sums, served_ns: u64| WorkerShare {
+        let share = |tid: Tid, sums: WeighedSums, served_ns: u64| WorkerShare {
             tid,
             name: ledger.labels.thread_name(tid),
             requests: sums.weight,

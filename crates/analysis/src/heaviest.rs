@@ -1,4 +1,4 @@
-//! Sums for things that come and go without end, such as the threads of a server that starts one for each connection:
+//! WeighedSums for things that come and go without end, such as the threads of a server that starts one for each connection:
 //! those with the largest weights have their own, the rest are summed together.
 
 use std::cmp::Reverse;
@@ -11,13 +11,13 @@ const KEPT: usize = 1 << 12;
 
 /// What was added for one key, or for several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct WeighedSums {
     /// By which the largest are found.
     pub(crate) weight: u64,
     pub(crate) ns: u64,
 }
 
-impl Sums {
+impl WeighedSums {
     const fn add(&mut self, more: Self) {
         self.weight += more.weight;
         self.ns += more.ns;
@@ -28,8 +28,8 @@ impl Sums {
 /// summed with the others for the first time: less than the total weight divided by `KEPT`.
 #[derive(Clone, Debug)]
 pub(crate) struct Heaviest<K> {
-    sums: IdMap<Sums, K>,
-    others: Option<Sums>,
+    sums: IdMap<WeighedSums, K>,
+    others: Option<WeighedSums>,
 }
 
 impl<K> Default for Heaviest<K> {
@@ -42,7 +42,7 @@ impl<K> Default for Heaviest<K> {
 }
 
 impl<K: Copy + Eq + Hash + Ord> Heaviest<K> {
-    pub(crate) fn add(&mut self, key: K, sums: Sums) {
+    pub(crate) fn add(&mut self, key: K, sums: WeighedSums) {
         self.sums.entry(key).or_default().add(sums);
         if self.sums.len() > 2 * KEPT {
             self.keep_largest();
@@ -54,7 +54,7 @@ impl<K: Copy + Eq + Hash + Ord> Heaviest<K> {
     }
 
     fn keep_largest(&mut self) {
-        let mut all: Vec<(K, Sums)> = self.sums.drain().collect();
+        let mut all: Vec<(K, WeighedSums)> = self.sums.drain().collect();
         all.sort_unstable_by_key(|(key, sums)| (Reverse(sums.weight), *key));
         for (_, sums) in all.drain(KEPT.min(all.len())..) {
             self.others.get_or_insert_default().add(sums);
@@ -63,11 +63,11 @@ impl<K: Copy + Eq + Hash + Ord> Heaviest<K> {
     }
 
     /// The largest, the largest first, and all others together; `None` where there are no others.
-    pub(crate) fn finish(mut self) -> (Vec<(K, Sums)>, Option<Sums>) {
+    pub(crate) fn finish(mut self) -> (Vec<(K, WeighedSums)>, Option<WeighedSums>) {
         if self.sums.len() > KEPT {
             self.keep_largest();
         }
-        let mut largest: Vec<(K, Sums)> = self.sums.into_iter().collect();
+        let mut largest: Vec<(K, WeighedSums)> = self.sums.into_iter().collect();
         largest.sort_unstable_by_key(|(key, sums)| (Reverse(sums.weight), *key));
         (largest, self.others)
     }
@@ -77,8 +77,8 @@ impl<K: Copy + Eq + Hash + Ord> Heaviest<K> {
 mod tests {
     use super::*;
 
-    fn one(ns: u64) -> Sums {
-        Sums { weight: 1, ns }
+    fn one(ns: u64) -> WeighedSums {
+        WeighedSums { weight: 1, ns }
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
         for key in [7_u32, 8, 7] {
             sums.add(key, one(10));
         }
-        let twice = Sums { weight: 2, ns: 20 };
+        let twice = WeighedSums { weight: 2, ns: 20 };
         assert_eq!(sums.finish(), (vec![(7, twice), (8, one(10))], None));
     }
 
@@ -103,7 +103,7 @@ mod tests {
         let (largest, others) = sums.finish();
         assert_eq!(largest.len(), KEPT);
         let weight = KEYS;
-        assert_eq!(largest[0], (u32::MAX, Sums { weight, ns: KEYS }));
+        assert_eq!(largest[0], (u32::MAX, WeighedSums { weight, ns: KEYS }));
         let listed = largest.iter().fold(others.unwrap(), |mut all, (_, sums)| {
             all.add(*sums);
             all

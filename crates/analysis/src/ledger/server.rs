@@ -27,7 +27,7 @@ use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::sharing::SharedQueues;
 use super::worker::Worker;
-use crate::heaviest::{Heaviest, Sums};
+use crate::heaviest::{Heaviest, WeighedSums};
 use crate::id_map::{IdMap, LastFound, grow_to};
 use crate::matched::Matched;
 use crate::speed::Speed;
@@ -327,8 +327,8 @@ impl ServerState {
 }
 
 /// For how long a worker served.
-const fn served(worker: &Worker) -> Sums {
-    Sums {
+const fn served(worker: &Worker) -> WeighedSums {
+    WeighedSums {
         weight: worker.served_ns,
         ns: worker.served_ns,
     }
