@@ -3,7 +3,7 @@
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-.PHONY: help run build dist wheel test live lint vm check soak rounds servers recorder fuzz bench clean
+.PHONY: help run build dist wheel test live lint vm check soak rounds servers recorder churn fuzz bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -51,8 +51,8 @@ check: ## Run what a change must pass: lint, test, live and the quickest guest
 	@scripts/setup.sh vm
 	@$(TESTS) lint test live guest
 
-soak: ## Run for hours: twenty rounds of the live tests, real servers, a recorder at its peak, the fuzzer, the benchmarks
-	@$(MAKE) --keep-going rounds servers recorder fuzz bench
+soak: ## Run for hours: twenty rounds of the live tests, real servers, a recorder at its peak, churn, the fuzzer, the benchmarks
+	@$(MAKE) --keep-going rounds servers recorder churn fuzz bench
 
 rounds: ## Run the live tests twenty times, every third time beside a loop on CPU 1
 	@scripts/setup.sh test
@@ -66,9 +66,13 @@ recorder: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
 	@scripts/setup.sh test
 	@scripts/recorder.sh $(ARGS)
 
-fuzz: ## Feed damaged files to every reader for an hour (ARGS=60: 60 s)
+churn: ## Explain and trace servers to which each request comes on a connection of its own, for an hour each (ARGS=60: 60 s)
+	@scripts/setup.sh servers
+	@scripts/churn.sh $(ARGS)
+
+fuzz: ## Feed damaged files, answers and streams to every reader for an hour (ARGS=60: 60 s)
 	@scripts/setup.sh test
-	@FUZZ_SECONDS=$(or $(ARGS),3600) $(CARGO) test --workspace --test cli --locked -- --nocapture damaged_files
+	@CARGO="$(CARGO)" scripts/fuzz.sh $(ARGS)
 
 bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else should run)
 	@scripts/setup.sh test

@@ -2386,7 +2386,9 @@ class WorkerShare(Record):
     """One worker of the server."""
 
     busy_share: float
-    """Share of the measurement in which it was busy with requests."""
+    """Share of the measurement in which it was busy with requests; that of several threads is the sum of
+    theirs.
+    """
     mean_sojourn_ns: float
     """Mean sojourn of its requests, in nanoseconds."""
     name: str
@@ -2394,7 +2396,7 @@ class WorkerShare(Record):
     requests: int
     """Requests that it served."""
     tid: int
-    """The thread."""
+    """The thread; 0 for all threads together that have no entry of their own, since there were thousands."""
 
 
 class Z(Record):

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
-    WorkerShare,
+    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, OTHER_THREADS, Prediction,
+    SlowRequest, WorkerShare,
 };
 use taillab_model::summary::{ClaimName, OwnWork, ReplayedSchedule};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
@@ -19,7 +19,7 @@ use crate::clustering::{Clusters, threshold_rank};
 use crate::comparison::{self, LeastSojourns};
 use crate::composition::Composition;
 use crate::heat_map::HeatCells;
-use crate::id_map::IdMap;
+use crate::heaviest::{Heaviest, WeighedSums};
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::own_work::OwnWorkQueue;
@@ -187,6 +187,13 @@ impl Explainer {
             });
     }
 
+    /// How many workers, labels, delays or pairs of workers are remembered: the entries of the largest table.
+    pub(crate) fn remembered(&self) -> usize {
+        self.attribution
+            .remembered()
+            .max(self.collected.remembered())
+    }
+
     /// Adds the length of the slices that end before `upto`: in the last window, of all that are left.
     fn add_slices(&mut self, matched: &Matched, upto: Monotonic) {
         let from = self.options.measure_from;
@@ -307,15 +314,16 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
     requests
 }
 
-/// Sums other than the composition.
+/// WeighedSums other than the composition.
 #[derive(Default)]
 struct Collected {
     overtaken: u64,
     /// Requests outside of the sample.
     unasked: u64,
-    pairs: HashMap<(Tid, Tid), u64>,
+    /// How often who overtook whom.
+    pairs: Heaviest<(Tid, Tid)>,
     /// Requests and the sum of their sojourns.
-    by_worker: IdMap<(u64, u64)>,
+    by_worker: Heaviest<Tid>,
     /// With several workers.
     own_queue_ideal: Option<Histogram>,
     slowest: Vec<SlowRequest>,
@@ -354,12 +362,15 @@ impl Collected {
         self.unasked += u64::from(!entry.asked);
         if let Some(by) = entry.overtaken_by.filter(|_| entry.asked) {
             self.overtaken += 1;
-            *self.pairs.entry((by, entry.worker)).or_default() += 1;
+            let once = WeighedSums { weight: 1, ns: 0 };
+            self.pairs.add((by, entry.worker), once);
         }
         if entry.worker != 0 {
-            let sums = self.by_worker.entry(entry.worker).or_default();
-            sums.0 += 1;
-            sums.1 += entry.sojourn_ns;
+            let one = WeighedSums {
+                weight: 1,
+                ns: entry.sojourn_ns,
+            };
+            self.by_worker.add(entry.worker, one);
         }
         if let Some(own_queue) = &mut self.own_queue_ideal {
             own_queue.record(Nanos::new(entry.own_queue_ideal_ns));
@@ -375,11 +386,10 @@ impl Collected {
         }
     }
 
-    fn inversions(&self, requests: u64) -> Inversions {
-        let pairs = self.pairs.iter();
-        let mut pairs: Vec<(Tid, Tid, u64)> = pairs.map(|(&(a, b), &n)| (a, b, n)).collect();
-        pairs.sort_by_key(|&(a, b, n)| (std::cmp::Reverse(n), a, b));
-        pairs.truncate(MAX_PAIRS);
+    fn inversions(&mut self, requests: u64) -> Inversions {
+        let (pairs, _) = std::mem::take(&mut self.pairs).finish();
+        let pairs = pairs.into_iter().take(MAX_PAIRS);
+        let pairs = pairs.map(|((a, b), sums)| (a, b, sums.weight)).collect();
         let requests = requests.saturating_sub(self.unasked).max(1);
         Inversions {
             overtaken: self.overtaken,
@@ -388,20 +398,36 @@ impl Collected {
         }
     }
 
-    fn workers(&self, ledger: &Ledger, length: Nanos) -> Vec<WorkerShare> {
-        let served: HashMap<Tid, u64> = ledger.served_ns.iter().copied().collect();
-        let share = |(&tid, &(requests, sojourns)): (&Tid, &(u64, u64))| WorkerShare {
+    /// The workers, those with the most requests first; the last one is [`OTHER_THREADS`] if there were very many.
+    fn workers(&mut self, ledger: &Ledger, length: Nanos) -> Vec<WorkerShare> {
+        let mut served: HashMap<Tid, u64> = ledger.served_ns.iter().copied().collect();
+        let (workers, others) = std::mem::take(&mut self.by_worker).finish();
+        let share = |tid: Tid, sums: WeighedSums, served_ns: u64| WorkerShare {
             tid,
             name: ledger.labels.thread_name(tid),
-            requests,
-            busy_share: (served.get(&tid).copied().unwrap_or(0) as f64
-                / length.get().max(1) as f64)
-                .min(1.0),
-            mean_sojourn_ns: sojourns as f64 / requests as f64,
+            requests: sums.weight,
+            busy_share: served_ns as f64 / length.get().max(1) as f64,
+            mean_sojourn_ns: sums.ns as f64 / sums.weight as f64,
         };
-        let mut workers: Vec<WorkerShare> = self.by_worker.iter().map(share).collect();
-        workers.sort_by_key(|worker| (std::cmp::Reverse(worker.requests), worker.tid));
+        let workers = workers.into_iter().map(|(tid, sums)| {
+            let share = share(tid, sums, served.remove(&tid).unwrap_or(0));
+            let busy_share = share.busy_share.min(1.0);
+            WorkerShare {
+                busy_share,
+                ..share
+            }
+        });
+        let mut workers: Vec<WorkerShare> = workers.collect();
+        if let Some(sums) = others {
+            let served_ns = ledger.served_by_others_ns + served.values().sum::<u64>();
+            workers.push(share(OTHER_THREADS, sums, served_ns));
+        }
         workers
+    }
+
+    /// How many entries the larger of its tables has.
+    fn remembered(&self) -> usize {
+        self.pairs.len().max(self.by_worker.len())
     }
 }
 

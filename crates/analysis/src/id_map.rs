@@ -38,6 +38,15 @@ impl<V: Copy> LastFound<V> {
     pub(crate) fn insert(&mut self, id: u32, value: V) {
         self.values.insert(id, value);
     }
+
+    pub(crate) fn remove(&mut self, id: u32) {
+        self.values.remove(&id);
+        self.last = self.last.filter(|(last, _)| *last != id);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
 }
 
 /// Values by number; a small table in front holds recently used ones.
@@ -48,10 +57,20 @@ pub(crate) struct Numbered<V> {
 }
 
 impl<V: Copy> Numbered<V> {
+    const fn place(number: u64) -> usize {
+        (number.wrapping_mul(GOLDEN) >> 60) as usize
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        matches!(self.lately[Self::place(number)], Some((lately, _)) if lately == number)
+            || self.values.contains_key(&number)
+    }
+
     /// The value of `number`; if it has none yet, `new` makes it.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, number: u64, new: impl FnOnce() -> V) -> V {
-        let place = (number.wrapping_mul(GOLDEN) >> 60) as usize;
+        let place = Self::place(number);
         match self.lately[place] {
             Some((lately, value)) if lately == number => value,
             _ => {

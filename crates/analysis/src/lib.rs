@@ -34,6 +34,7 @@ pub mod findings;
 mod fmt;
 pub mod gaps;
 pub mod heat_map;
+mod heaviest;
 mod id_map;
 pub mod ideal;
 pub mod ledger;

@@ -346,6 +346,12 @@ impl<'c> Analysis<'c> {
         requests.ideal
     }
 
+    /// How many workers, labels, delays or pairs of workers are remembered: the entries of the largest table. It does
+    /// not grow with the length of the recording.
+    pub fn remembered(&self) -> usize {
+        self.explainer.as_ref().map_or(0, Explainer::remembered)
+    }
+
     /// Requests without a response that arrived by this time have waited as long as answers take. It is
     /// before the end by the longest sojourn, or by a tenth of the measurement if that is shorter.
     ///

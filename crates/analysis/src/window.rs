@@ -32,6 +32,9 @@ const SHOWS: usize = 1_000;
 /// would hold it for ever.
 const IDLE_EVENTS: u32 = 1 << 18;
 
+/// With so many threads a window ends, however few requests it has: half of what the timeline remembers.
+const CROWDED: usize = 1 << 15;
+
 /// The number of events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
 
@@ -107,7 +110,9 @@ impl Windows {
             self.idle = 0;
             self.timeline.part(self.keep_from(event.at));
         }
-        if held < self.requests {
+        // threads that have ended are forgotten only with the window that needs them
+        let is_crowded = self.timeline.remembered() >= CROWDED;
+        if held < self.requests && !is_crowded {
             return None;
         }
         self.since_look += 1;
@@ -121,7 +126,11 @@ impl Windows {
         } else {
             0
         };
-        self.cut(event.at, self.requests, matched)
+        let least = match is_crowded {
+            true => 1,
+            false => self.requests,
+        };
+        self.cut(event.at, least, matched)
     }
 
     /// Cuts a window of everything that is settled, even if that is only a few requests; `None` if no

@@ -1,7 +1,11 @@
 //! What is held does not grow with the length of a recording.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use taillab_analysis::timeline::TimelineBuilder;
-use taillab_analysis::{MatchOptions, Matched, Matcher};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Matcher, Windows};
 use taillab_model::{
     Asleep, Event, EventKind, Monotonic, Nanos, RecordingContext, RequestKey, Tid,
 };
@@ -131,6 +135,72 @@ fn connections_that_come_and_go_take_no_memory() {
     assert_eq!(requests, CONNECTIONS as usize);
     assert_eq!(course.sum(|found| found.unmatched.len()), 0);
     assert_eq!(course.sum(|found| found.forgotten as usize), 0);
+}
+
+/// What was found of a server that starts a thread for each of so many connections.
+struct Explained {
+    matched: u64,
+    /// Requests by worker, of those that are listed and of the others together.
+    by_worker: Vec<u64>,
+    /// The most that was held.
+    remembered: usize,
+    took: Duration,
+}
+
+fn explained(connections: u32) -> Explained {
+    let context = RecordingContext::default();
+    let began = Instant::now();
+    let from = Monotonic::from_nanos_since_boot(0);
+    let options = AnalysisOptions::new(Nanos::from_micros(50), NonZeroU32::MIN, from);
+    let mut analysis = Analysis::new(&context, options);
+    let mut windows = Windows::new(self::options(), &context, 5_000);
+    let mut remembered = 0;
+    for n in 1..=connections {
+        let from_ns = u64::from(n) * 1_000_000;
+        let mut events = exchange(n, 1_000 + n, from_ns, None);
+        // with softirqs, it shows what the CPUs did
+        let lasted = Nanos::from_micros(1);
+        events.push(Event {
+            at: Monotonic::from_nanos_since_boot(from_ns + 25_000),
+            cpu: 1,
+            kind: EventKind::Softirq { vector: 3, lasted },
+        });
+        events.sort_by_key(|event| event.at);
+        for event in events {
+            if let Some(window) = windows.observe(&event) {
+                analysis.push(&Arc::new(window), |_, _| ());
+                remembered = remembered.max(analysis.remembered());
+            }
+        }
+    }
+    analysis.push(&Arc::new(windows.finish(0)), |_, _| ());
+    remembered = remembered.max(analysis.remembered());
+    let found = analysis.finish(0).unwrap().unjudged();
+    let workers = &found.server.explanation.unwrap().workers;
+    Explained {
+        matched: found.server.matching.matched,
+        by_worker: workers.iter().map(|worker| worker.requests).collect(),
+        remembered,
+        took: began.elapsed(),
+    }
+}
+
+/// The ledger follows each thread that serves. It forgets those that have ended, or it would fill memory, and go
+/// through all of them in each window.
+#[test]
+fn connections_that_come_and_go_take_no_memory_in_the_ledger_and_no_more_time_each() {
+    const FEW: u32 = 18_750;
+    let few = explained(FEW);
+    let many = explained(16 * FEW);
+    for (found, connections) in [(&few, FEW), (&many, 16 * FEW)] {
+        assert_eq!(found.matched, u64::from(connections));
+        let listed: u64 = found.by_worker.iter().sum();
+        assert_eq!(listed, u64::from(connections), "all requests have a worker");
+        assert!(found.remembered < 25_000, "{}", found.remembered);
+        assert!(found.by_worker.len() < 5_000, "{}", found.by_worker.len());
+    }
+    let (few, many) = (few.took, many.took);
+    assert!(many < 64 * few, "{many:?} for 16 times {few:?}");
 }
 
 /// A client that says nothing for half a minute, while many others come and go.

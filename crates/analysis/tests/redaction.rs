@@ -125,7 +125,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(crate::common::cases(400))]
 
     /// A parser finds the same messages in what is kept as in the original, and what is kept does not depend on
     /// the cuts.

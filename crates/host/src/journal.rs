@@ -93,6 +93,28 @@ pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) 
     }
 }
 
+/// Where a user keeps the state of programs (`$XDG_STATE_HOME`, `~/.local/state`), if that is a folder of that user's.
+pub(crate) fn state_of(uid: u32, variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let state = own_folder(uid, variable, "XDG_STATE_HOME");
+    state.or_else(|| Some(own_folder(uid, variable, "HOME")?.join(".local/state")))
+}
+
+/// The folder that a variable names. `setpriv` and `su` leave the variables of the user before, whose folders are closed
+/// to this one.
+fn own_folder(
+    uid: u32,
+    variable: &impl Fn(&str) -> Option<OsString>,
+    name: &str,
+) -> Option<PathBuf> {
+    let folder = variable(name).filter(|value| !value.is_empty());
+    let folder = folder.map(PathBuf::from);
+    folder.filter(|folder| is_of(uid, folder))
+}
+
+fn is_of(uid: u32, folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
+}
+
 /// The folder of all journals of this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalFolder(PathBuf);
@@ -111,23 +133,15 @@ impl JournalFolder {
     /// A folder for everybody comes last, and another name in it where somebody has taken the first: what others
     /// could take would keep this user from measuring.
     fn for_user(uid: u32, for_all: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        // `setpriv` and `su` leave the variables of the user before, whose folders are closed to this one
-        let is_ours = |folder: &Path| {
-            fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
-        };
-        let of = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let own = |name: &str| of(name).map(PathBuf::from).filter(|folder| is_ours(folder));
-        if let Some(folder) = own("XDG_RUNTIME_DIR") {
+        if let Some(folder) = own_folder(uid, &variable, "XDG_RUNTIME_DIR") {
             return Self(folder.join("taillab"));
         }
-        let state = own("XDG_STATE_HOME");
-        let state = state.or_else(|| Some(own("HOME")?.join(".local/state")));
-        if let Some(state) = state {
+        if let Some(state) = state_of(uid, &variable) {
             return Self(state.join("taillab/run"));
         }
         let mut folder = for_all.join(format!("taillab-{uid}"));
         let mut number = 1;
-        while fs::symlink_metadata(&folder).is_ok() && !is_ours(&folder) && number < MOST_TAKEN {
+        while fs::symlink_metadata(&folder).is_ok() && !is_of(uid, &folder) && number < MOST_TAKEN {
             folder = for_all.join(format!("taillab-{uid}-{number}"));
             number += 1;
         }

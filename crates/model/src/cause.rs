@@ -503,9 +503,15 @@ pub const THIS_TRACER: &str = "this tracer";
 /// The name of the threads that sent the load, when taillab sent it.
 pub const THIS_GENERATOR: &str = "this generator";
 
+/// Stands for all threads that have no entry of their own, since there were too many. No thread has this number.
+pub const OTHER_THREADS: Tid = 0;
+
 /// The substitute name of a thread whose name is not known: `thread 4713`.
 pub fn nameless(tid: Tid) -> String {
-    format!("thread {tid}")
+    match tid {
+        OTHER_THREADS => "other threads".to_owned(),
+        tid => format!("thread {tid}"),
+    }
 }
 
 #[cfg(test)]

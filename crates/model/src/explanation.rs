@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
 pub use crate::bursts::{BurstRoot, Clustering, SlowOperation, SlowRequests};
-pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
+pub use crate::cause::{
+    Cause, CauseInfo, Culprit, OTHER_THREADS, Origin, THIS_GENERATOR, THIS_TRACER, nameless,
+};
 pub use crate::program::{Program, programs};
 pub use crate::send_wait::SendWait;
 pub use crate::share::Share;
@@ -225,13 +227,13 @@ pub struct Inversions {
 /// One worker of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerShare {
-    /// The thread.
+    /// The thread; 0 for all threads together that have no entry of their own, since there were thousands.
     pub tid: Tid,
     /// The thread's name (`comm`).
     pub name: String,
     /// Requests that it served.
     pub requests: u64,
-    /// Share of the measurement in which it was busy with requests.
+    /// Share of the measurement in which it was busy with requests; that of several threads is the sum of theirs.
     #[schemars(range(min = 0))]
     pub busy_share: f64,
     /// Mean sojourn of its requests, in nanoseconds.

@@ -9,7 +9,8 @@
 //! Without it the interface is the same, and [`Probe::load`] returns
 //! [`ProbeError::NotBuilt`].
 //!
-//! `unsafe` is needed for rings in shared memory, and for loading and attaching programs.
+//! `unsafe` is needed for rings in shared memory, and for loading and attaching programs (in tests: for calling what they
+//! share with them).
 
 mod disturbances;
 mod error;
@@ -36,6 +37,8 @@ mod slices;
 mod store;
 #[cfg(feature = "bpf")]
 mod survey;
+#[cfg(all(test, feature = "bpf"))]
+mod table;
 #[cfg(feature = "bpf")]
 mod threads;
 #[cfg(not(feature = "bpf"))]

@@ -1,8 +1,8 @@
 //! Tables of an explanation: what the excess consists of, who caused it, what would remove it.
 
 use taillab_model::explanation::{
-    Band, Cause, CauseShare, ModelFit, PredictedPoint, Prediction, SlowRequest, Stretch,
-    WorkerShare,
+    Band, Cause, CauseShare, ModelFit, OTHER_THREADS, PredictedPoint, Prediction, SlowRequest,
+    Stretch, WorkerShare,
 };
 
 use crate::explained::{self, Composition, Part};
@@ -203,7 +203,10 @@ pub(crate) fn workers_table(workers: &[WorkerShare], most: usize) -> Table {
     let mut table = Table::new("The threads that served requests", columns);
     for worker in workers.into_iter().take(most) {
         table.row([
-            cell(format!("{} {}", worker.name, worker.tid)),
+            cell(match worker.tid {
+                OTHER_THREADS => worker.name.clone(),
+                tid => format!("{} {tid}", worker.name),
+            }),
             cell(count(worker.requests)),
             cell(percent(worker.busy_share, 1)),
             cell(micros_f64(worker.mean_sojourn_ns)),

@@ -53,6 +53,7 @@ pub struct Metrics {
     ambiguous: u64,
     unanswered: u64,
     lost_events: u64,
+    forgotten: u64,
     blind_ns: u128,
     /// Seconds whose events were not analysed in time.
     skipped: u64,
@@ -65,6 +66,7 @@ impl Metrics {
         self.add_stages(&result.stages);
         self.add_causes(&result.causes);
         self.add_matching(&result.matching);
+        self.forgotten += result.left_out.forgotten;
     }
 
     /// Sets how many seconds were skipped since the start.
@@ -163,6 +165,11 @@ impl Metrics {
                 "taillab_lost_events",
                 self.lost_events,
                 "Kernel events that were lost.",
+            ),
+            (
+                "taillab_forgotten",
+                self.forgotten,
+                "Connections and threads that were forgotten while they were in use.",
             ),
         ];
         for (name, count, help) in counts {

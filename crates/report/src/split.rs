@@ -1,6 +1,6 @@
 //! How the work was split over the server's workers.
 
-use taillab_model::explanation::WorkerShare;
+use taillab_model::explanation::{OTHER_THREADS, WorkerShare};
 
 use crate::figures::percent;
 
@@ -16,13 +16,14 @@ const HALF_MEAN_DEVIATION: f64 = 0.4;
 /// The busiest workers and their share of the work, in a sentence; `None` where the work is split evenly.
 ///
 /// Work is the time in which a worker was busy with requests. With independent clients the split has chance in it: each
-/// request may go to any worker.
+/// request may go to any worker. Nothing is said of thousands of threads, of which some are summed.
 pub(crate) fn sentence(workers: &[WorkerShare]) -> Option<String> {
     let mut busy: Vec<&WorkerShare> = workers.iter().collect();
     busy.sort_by(|a, b| b.busy_share.total_cmp(&a.busy_share));
     let all: f64 = busy.iter().map(|worker| worker.busy_share).sum();
     let requests: u64 = busy.iter().map(|worker| worker.requests).sum();
-    if all <= 0.0 || requests == 0 || busy.len() < 2 {
+    let are_summed = busy.iter().any(|worker| worker.tid == OTHER_THREADS);
+    if all <= 0.0 || requests == 0 || busy.len() < 2 || are_summed {
         return None;
     }
     let number = busy.len();
@@ -57,7 +58,7 @@ mod tests {
 
     fn workers(busy: &[f64]) -> Vec<WorkerShare> {
         let worker = |(tid, &busy_share): (usize, &f64)| WorkerShare {
-            tid: tid as u32,
+            tid: tid as u32 + 1,
             name: "worker".to_owned(),
             requests: (100_000.0 * busy_share) as u64,
             busy_share,
@@ -82,6 +83,9 @@ mod tests {
     fn an_even_split_needs_no_sentence() {
         assert_eq!(sentence(&workers(&[0.7, 0.72, 0.69, 0.71])), None);
         assert_eq!(sentence(&workers(&[0.7])), None);
+        let mut summed = workers(&[0.2, 0.9, 0.2, 0.7]);
+        summed[3].tid = OTHER_THREADS;
+        assert_eq!(sentence(&summed), None);
         assert_eq!(sentence(&[]), None);
         assert_eq!(sentence(&workers(&[0.0, 0.0])), None);
         // of a hundred requests, 60 and 40 may be chance

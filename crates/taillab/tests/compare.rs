@@ -75,6 +75,26 @@ fn what_is_no_result_is_named_with_a_remedy() {
     );
 }
 
+/// Each start runs a server from a file that somebody else may have written.
+#[test]
+fn a_file_whose_server_runs_as_root_is_warned_of_before_it_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = result_of("memcached_5k_per_s.tlc", folder.path());
+    let experiment = "[server]\nkind = \"memcached\"\nprogram = \"/nonexistent/mine\"\nuser = \"root\"\n\n\
+                      [workload]\nrate_per_s = 1000.0\n";
+    std::fs::write(result.join("experiment.toml"), experiment).unwrap();
+    let [result, out] =
+        [result, folder.path().join("again")].map(|path| path.display().to_string());
+    let started = taillab(&["compare", &result, &result, "--again", "6", "-o", &out]);
+    let said = text(&started.stderr);
+    assert_ne!(started.status.code(), Some(0), "{said}");
+    let warnings = said
+        .lines()
+        .filter(|line| line.contains("all the rights of root"));
+    assert_eq!(warnings.count(), 1, "{said}");
+    assert!(said.contains("/nonexistent/mine"), "{said}");
+}
+
 /// What was not measured by `run` cannot be started again, and too few starts prove nothing.
 #[test]
 fn what_cannot_be_started_again_is_refused() {

@@ -1,7 +1,7 @@
 //! Damaged and hostile files, given to the commands that read files: no panic, no hang, no more than
 //! 500 MB, and an exit code that the manual knows.
 //!
-//! `make fuzz` does the same for an hour, from another seed each time; `crates/taillab/fuzz` runs the same
+//! `make fuzz` does the same for half an hour, from another seed each time; `crates/taillab/fuzz` runs the same
 //! readers, guided by what they cover.
 
 use std::fs;
@@ -19,16 +19,18 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::support::is_built_in;
 use tempfile::TempDir;
 
+mod events;
 mod files;
 
-use self::files::{grown, reseal, unpacked};
+use self::files::{grown, is_numbered, reseal, unpacked};
 
 /// No file of up to 10 MB may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Private memory of the process that reads.
 const MEMORY_BYTES: u64 = 500 << 20;
-/// Files that `make test` tries of each kind.
+/// Files that `make test` tries of each kind, and of a kind whose command takes seconds.
 const FILES: u64 = 250;
+const FILES_OF_SLOW: u64 = 12;
 /// How large a file may be.
 const LARGE_BYTES: usize = 10_000_000;
 /// Large files that are damaged.
@@ -41,22 +43,44 @@ struct Target {
     extension: &'static str,
     /// In front of the file's name, and behind it.
     command: (&'static [&'static str], &'static [&'static str]),
+    /// What happens where the command does what a sound file asks for.
+    then: Then,
     seeds: fn() -> Vec<Vec<u8>>,
-    /// A sound file of nearly [`LARGE_BYTES`], or less where its format packs the values.
-    large: fn() -> Vec<u8>,
+    /// Half of the damaged files are of these seeds.
+    often: fn(&[u8]) -> bool,
+    /// A sound file of nearly [`LARGE_BYTES`], or less where its format packs the values; `None` where no file is large.
+    large: Option<fn() -> Vec<u8>>,
+    /// Damages what the file means.
+    rewritten: Option<fn(&[u8], &mut Xoshiro256PlusPlus) -> Option<Vec<u8>>>,
     /// Pieces that mean something in such a file.
     words: &'static [&'static [u8]],
     /// Makes checksums right again, so that what is behind them is read.
     reseal: fn(&mut [u8]),
 }
 
-static TARGETS: [Target; 4] = [
+/// What a command does with a sound file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// It reads it, and says what is in it.
+    Reads,
+    /// The same of two files, which are one here.
+    ReadsTwo,
+    /// It sends to the address that the file names: it gets a network of its own, which leads nowhere.
+    Sends,
+    /// It measures, for seconds.
+    Measures,
+}
+
+static TARGETS: [Target; 8] = [
     Target {
         name: "recording",
         extension: "tlc",
         command: (&["explain", "--json"], &[]),
+        then: Then::Reads,
         seeds: recordings,
-        large: || grown(&recordings()[0], LARGE_BYTES),
+        often: is_numbered,
+        large: Some(|| grown(&recordings()[0], LARGE_BYTES)),
+        rewritten: Some(events::rewritten),
         words: &[
             b"\xb1TLB",
             b"taillabF",
@@ -74,8 +98,11 @@ static TARGETS: [Target; 4] = [
             &["sim", "--json", "--trace"],
             &["--trace-column", "t_us", "-u", "0.8"],
         ),
+        then: Then::Reads,
         seeds: || vec![csv(400)],
-        large: || csv(700_000),
+        often: |_| true,
+        large: Some(|| csv(700_000)),
+        rewritten: None,
         words: &[
             b"\n",
             b",",
@@ -93,13 +120,16 @@ static TARGETS: [Target; 4] = [
         name: "list of times",
         extension: "txt",
         command: (&["sim", "--json", "--trace"], &["-u", "0.8"]),
+        then: Then::Reads,
         seeds: || {
             vec![
                 b"# seconds\n0.1\n0.2\n0.25\n0.9\n1.5\n".repeat(20),
                 list(400),
             ]
         },
-        large: || list(1_100_000),
+        often: |_| true,
+        large: Some(|| list(1_100_000)),
+        rewritten: None,
         words: &[
             b"\n",
             b"#",
@@ -119,9 +149,107 @@ static TARGETS: [Target; 4] = [
             &["sim", "--json", "--trace"],
             &["--trace-column", "t_us", "-u", "0.8"],
         ),
+        then: Then::Reads,
         seeds: || vec![columns(400)],
-        large: || columns(1_200_000),
+        often: |_| true,
+        large: Some(|| columns(1_200_000)),
+        rewritten: None,
         words: &[b"PAR1", b"\xff\xff\xff\x7f"],
+        reseal: |_| {},
+    },
+    Target {
+        name: "result",
+        extension: "json",
+        command: (&["compare", "--json"], &[]),
+        then: Then::ReadsTwo,
+        seeds: results,
+        often: |_| true,
+        large: None,
+        rewritten: None,
+        words: NUMBERS,
+        reseal: |_| {},
+    },
+    Target {
+        name: "rate profile",
+        extension: "rates",
+        command: (
+            &[
+                "load",
+                "--json",
+                "echo+tcp://127.0.0.1:9",
+                "--floor",
+                "off",
+                "--profile",
+            ],
+            &[],
+        ),
+        then: Then::Sends,
+        seeds: || vec![b"time_s,rate_per_s\n0,10\n1.5,2000\n2,3e3\n10,0\n11,7\n".to_vec()],
+        often: |_| true,
+        large: Some(|| {
+            let rows: String = (0..400_000)
+                .map(|i| format!("{i},{}\n", 100 + i % 7))
+                .collect();
+            format!("time_s,rate_per_s\n{rows}").into_bytes()
+        }),
+        rewritten: None,
+        words: &[
+            b"\n", b",", b"\"", b"nan", b"inf", b"-1", b"1e308", b"0.0", b"1e-300", b"\xff",
+        ],
+        reseal: |_| {},
+    },
+    Target {
+        name: "plan of an agent",
+        extension: "plan",
+        command: (&["agent", "--json"], &[]),
+        then: Then::Sends,
+        seeds: || vec![plan()],
+        often: |_| true,
+        large: None,
+        rewritten: None,
+        words: NUMBERS,
+        reseal: |_| {},
+    },
+    Target {
+        name: "topology",
+        extension: "toml",
+        command: (
+            &[
+                "budget",
+                "--json",
+                "-d",
+                "1ms",
+                "--draws",
+                "10000",
+                "--topology",
+            ],
+            &[],
+        ),
+        then: Then::Measures,
+        seeds: || {
+            let all = "name = \"two racks\"\nhops = 3\nswitch = \"lognormal:600ns,cv=0.2\"\nfibre_m = 40\n\
+                       nic = \"deterministic:470ns\"\nhost = \"bypass\"\n";
+            vec![
+                all.into(),
+                b"name = \"x\"\nswitch = \"exponential:1us\"\n".to_vec(),
+            ]
+        },
+        often: |_| true,
+        large: None,
+        rewritten: None,
+        words: &[
+            b"-1",
+            b"1e308",
+            b"18446744073709551616",
+            b"4294967295",
+            b"nan",
+            b"exponential:",
+            b"pareto:1ns,alpha=0.1",
+            b"1e9s",
+            b"0ns",
+            b"\"",
+            b"\n",
+        ],
         reseal: |_| {},
     },
 ];
@@ -137,16 +265,59 @@ fn targets() -> impl Iterator<Item = &'static Target> {
     TARGETS.iter().filter(|target| target.is_built_in())
 }
 
+/// Pieces of JSON.
+const NUMBERS: &[&[u8]] = &[
+    b"-1",
+    b"1e308",
+    b"1e999",
+    b"18446744073709551616",
+    b"18446744073709551615",
+    b"null",
+    b"[]",
+    b"{}",
+    b"\"\"",
+    b"\\ud800",
+    b"[[[[[[[[",
+    b"\xff",
+];
+
+/// The plan of a client whose start has passed: it sends nothing.
+fn plan() -> Vec<u8> {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        r#"{{"taillab": "{version}", "client": 0, "clients": 3, "target": "echo+tcp://127.0.0.1:9", "rate_per_s": 5000,
+        "arrivals": "poisson", "seed": 17, "warmup_ns": 1000000, "duration_ns": 1000000,
+        "start": {{"clock": "monotonic", "at_ns": 1, "offset_ns": -1200, "error_ns": 300}}, "options": ["--connections=16"]}}"#
+    )
+    .into_bytes()
+}
+
+/// What is said of recorded streams.
+fn results() -> Vec<Vec<u8>> {
+    ["memcached_5k_per_s", "nginx_2_workers"]
+        .map(|name| {
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/golden");
+            let mut explain = Command::new(env!("CARGO_BIN_EXE_taillab"));
+            explain
+                .args(["explain", "--json"])
+                .arg(golden.join(format!("{name}.tlc")));
+            let result = explain.output().unwrap().stdout;
+            assert!(!result.is_empty(), "{name}");
+            result
+        })
+        .to_vec()
+}
+
 /// Recorded streams, as they are and with their blocks unpacked.
 fn recordings() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/golden");
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap()
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests");
+    let folders = ["golden", "cases"].map(|folder| fs::read_dir(tests.join(folder)).unwrap());
+    let mut paths: Vec<PathBuf> = (folders.into_iter().flatten())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "tlc"))
         .collect();
     paths.sort();
-    let mut seeds = Vec::new();
+    let mut seeds = vec![events::of_ipv6()];
     for path in paths {
         let packed = fs::read(path).unwrap();
         seeds.push(unpacked(&packed));
@@ -181,7 +352,18 @@ fn columns(rows: i64) -> Vec<u8> {
 
 /// A seed with one to eight things changed.
 fn damaged(target: &Target, seeds: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
-    let mut file = seeds[rng.random_range(0..seeds.len())].clone();
+    let often: Vec<&Vec<u8>> = seeds.iter().filter(|seed| (target.often)(seed)).collect();
+    let mut file = match rng.random_bool(0.5) && !often.is_empty() {
+        true => often[rng.random_range(0..often.len())].clone(),
+        false => seeds[rng.random_range(0..seeds.len())].clone(),
+    };
+    if let Some(rewritten) = target.rewritten.filter(|_| rng.random_bool(0.5)) {
+        file = rewritten(&file, rng).unwrap_or(file);
+        // as it is, what it means is all that is wrong
+        if rng.random_bool(0.7) {
+            return file;
+        }
+    }
     for _ in 0..1 << rng.random_range(0..4) {
         if file.is_empty() {
             break;
@@ -234,14 +416,40 @@ fn damaged(target: &Target, seeds: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus) -> 
     file
 }
 
+/// Runs a command in a network of its own, without the rights of root outside of it.
+const ALONE: [&str; 3] = ["unshare", "--map-root-user", "--net"];
+
+/// Whether the command of this target can be run here; says so if not.
+fn can_run(target: &Target) -> bool {
+    if matches!(target.then, Then::Reads | Then::ReadsTwo) {
+        return true;
+    }
+    let tried = Command::new(ALONE[0])
+        .args(&ALONE[1..])
+        .arg("true")
+        .status();
+    let can = tried.is_ok_and(|status| status.success());
+    if !can {
+        eprintln!(
+            "{} not tried: this kernel allows no namespaces to users",
+            target.name
+        );
+    }
+    can
+}
+
 /// Gives a file to its command; returns what was wrong with how that ended.
 fn read(target: &Target, file: &Path) -> Option<String> {
     let mut command = Command::new("prlimit");
+    command.args([&format!("--data={MEMORY_BYTES}"), "--core=0"]);
+    if matches!(target.then, Then::Sends | Then::Measures) {
+        command.args(ALONE);
+    }
     command
-        .args([&format!("--data={MEMORY_BYTES}"), "--core=0"])
         .arg(env!("CARGO_BIN_EXE_taillab"))
         .args(target.command.0)
         .arg(file)
+        .args((target.then == Then::ReadsTwo).then_some(file))
         .args(target.command.1)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -258,18 +466,23 @@ fn read(target: &Target, file: &Path) -> Option<String> {
     let Some(status) = ended else {
         child.kill().unwrap();
         child.wait().unwrap();
-        return Some("it hangs".to_owned());
+        // a file may ask for a start in a minute
+        let waits = target.then == Then::Sends;
+        return (!waits).then(|| "it hangs".to_owned());
     };
     let stderr = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
     match status.code() {
-        // done, and what the manual has for a file that cannot be used
-        Some(0..=4) if !stderr.contains("panicked") => None,
+        // done, and what the manual has for a file that cannot be used, or asks for what is not there
+        Some(0..=5) if !stderr.contains("panicked") => None,
         _ => Some(format!("{status}\n{stderr}")),
     }
 }
 
 /// Tries damaged files until `done` accepts their number; a file that does harm is kept.
 fn attack(target: &Target, seed: u64, done: &(impl Fn(u64) -> bool + Sync)) {
+    if !can_run(target) {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     let seeds = (target.seeds)();
     for (place, whole) in seeds.iter().enumerate() {
@@ -308,11 +521,15 @@ fn damaged_files_do_no_harm() {
         now.unwrap().as_secs()
     });
     let began = Instant::now();
-    let done = |number| asked.map_or(number >= FILES, |length| began.elapsed() >= length);
-    let done = &done;
     thread::scope(|scope| {
         for target in targets() {
-            scope.spawn(move || attack(target, seed, done));
+            let most = match target.then {
+                Then::Measures => FILES_OF_SLOW,
+                _ => FILES,
+            };
+            let done =
+                move |number| asked.map_or(number >= most, |length| began.elapsed() >= length);
+            scope.spawn(move || attack(target, seed, &done));
         }
     });
 }
@@ -321,8 +538,11 @@ fn damaged_files_do_no_harm() {
 #[test]
 fn large_files_do_no_harm() {
     let folder = TempDir::new().unwrap();
-    for target in targets() {
-        let whole = (target.large)();
+    for target in targets().filter(|target| can_run(target)) {
+        let Some(large) = target.large else {
+            continue;
+        };
+        let whole = large();
         assert!(whole.len() > LARGE_BYTES / 4, "{}", target.name);
         let file = folder.path().join(format!("large.{}", target.extension));
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);

@@ -126,6 +126,7 @@ fn in_slices_an_event_delays_as_many_requests_as_without() {
         labels,
         events: vec![lengths],
         served_ns: Vec::new(),
+        served_by_others_ns: 0,
     };
     let shares = composition.finish(0).shares(&ledger, 4.0);
     assert_eq!(shares.len(), 2, "{shares:?}");

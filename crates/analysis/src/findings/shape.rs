@@ -1,6 +1,6 @@
 //! The shape of the tail: near the ideal, overtaking, uneven workers, bursts.
 
-use taillab_model::explanation::{Cause, Finding, WorkerShare};
+use taillab_model::explanation::{Cause, Finding, OTHER_THREADS, WorkerShare};
 
 use super::facts::{Facts, NOTABLE, WholePercent, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural, share};
@@ -61,8 +61,9 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
-    let workers = &facts.explanation.workers;
-    let busy = |a: &&WorkerShare, b: &&WorkerShare| a.busy_share.total_cmp(&b.busy_share);
+    let workers = facts.explanation.workers.iter();
+    let workers: Vec<&WorkerShare> = workers.filter(|it| it.tid != OTHER_THREADS).collect();
+    let busy = |a: &&&WorkerShare, b: &&&WorkerShare| a.busy_share.total_cmp(&b.busy_share);
     let most = workers.iter().max_by(busy)?;
     let least = workers.iter().min_by(busy)?;
     let requests: u64 = workers.iter().map(|worker| worker.requests).sum();

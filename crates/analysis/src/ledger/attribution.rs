@@ -109,6 +109,19 @@ impl Attribution {
         self.until(self.upto_ns, &mut sink);
         let least_ns = self.upto_ns.saturating_sub(LOOK_BACK.get());
         self.server.leave(least_ns, self.upto_ns);
+        for ended in self.server.forget_ended() {
+            self.queues.forget(ended);
+        }
+    }
+
+    /// How many workers, labels or delays are remembered: the entries of the largest table.
+    pub(crate) fn remembered(&self) -> usize {
+        let tables = [
+            self.server.remembered(),
+            self.queues.remembered(),
+            self.service_starts.remembered(),
+        ];
+        tables.into_iter().max().unwrap_or_default()
     }
 
     /// The counts over all windows.

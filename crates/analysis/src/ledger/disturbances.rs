@@ -214,6 +214,21 @@ impl Disturbances {
         }
     }
 
+    /// Ends those of workers that have gone: `is_there` says of a worker's place whether it is taken.
+    pub(super) fn forget(&mut self, labels: &Labels, is_there: impl Fn(usize) -> bool) {
+        let has_gone = |key: &u64| key & 1 == 1 && !is_there((*key as u32 >> 1) as usize);
+        let gone: Vec<(u64, Open)> = self.open.extract_if(|key, _| has_gone(key)).collect();
+        for (key, open) in gone {
+            let label = (key >> 32) as Label;
+            self.end(label, stops_all(labels.cause(label)), open);
+        }
+    }
+
+    /// How many go on, or may.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     fn end(&mut self, label: Label, of_all: bool, open: Open) {
         if open.to_ns <= self.from_ns {
             return;

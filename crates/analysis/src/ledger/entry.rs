@@ -91,5 +91,8 @@ pub struct Ledger {
     /// What each label held up work with while a request was there, as events.
     pub events: Vec<EventLengths>,
     /// For each worker, its time in service, including timer sleeps that count as service, in nanoseconds.
+    /// Of very many workers, those that served for the longest.
     pub served_ns: Vec<(Tid, u64)>,
+    /// The same of all other workers together.
+    pub served_by_others_ns: u64,
 }

@@ -2,11 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taillab_model::explanation::{Cause, Culprit, SendWait, StoppedFor, nameless};
+use taillab_model::explanation::{Cause, Culprit, OTHER_THREADS, SendWait, StoppedFor, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::{IdMap, Numbered};
 use crate::timeline::{Top, call_name, pack_top};
+
+/// From so many labels on, threads that have none yet are [`OTHER_THREADS`]: a server may start one for each
+/// connection.
+const MOST: usize = 1 << 13;
+
+/// The most threads that are counted on a CPU.
+const MOST_ON_CPU: usize = 1 << 10;
 
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.
 pub type Label = u32;
@@ -126,8 +133,20 @@ impl Labels {
         if let Some(label) = self.plain[cause as usize].filter(|_| plain) {
             return label;
         }
+        let packed = |who| (cause as u64) << 40 | pack(who);
+        let (who, key) = match who {
+            Who::Thread(_) | Who::Worker(_) | Who::Chain(_)
+                if self.met.len() >= MOST && !self.numbers.contains(packed(who)) =>
+            {
+                let others = match who {
+                    Who::Worker(_) => Who::Worker(OTHER_THREADS),
+                    _ => Who::Thread(OTHER_THREADS),
+                };
+                (others, packed(others))
+            }
+            who => (who, packed(who)),
+        };
         let met = &mut self.met;
-        let key = (cause as u64) << 40 | pack(who);
         let label = self.numbers.get_or_insert_with(key, || {
             met.push((cause, who));
             (met.len() - 1) as Label
@@ -178,7 +197,7 @@ impl Labels {
                 Culprit::Thread {
                     name: self.thread_name(tid),
                     pid: pid.filter(|pid| *pid != 0),
-                    tid: Some(tid),
+                    tid: Some(tid).filter(|tid| *tid != OTHER_THREADS),
                 }
             }
             Who::Worker(tid) => Culprit::Worker {
@@ -233,6 +252,9 @@ impl Labels {
     /// Who made `waited_for` wait in the end, for which a worker waits.
     pub(super) fn chain_to(&mut self, waited_for: Tid, end: Who) -> Who {
         let chains = &mut self.chains;
+        if chains.len() >= MOST && !self.numbers_of_chains.contains_key(&(waited_for, end)) {
+            return Who::Thread(waited_for);
+        }
         let number = self.numbers_of_chains.entry((waited_for, end));
         Who::Chain(*number.or_insert_with(|| {
             chains.push((waited_for, end));
@@ -282,7 +304,7 @@ impl Labels {
     /// A worker shares this CPU with others.
     pub(super) fn shares(&mut self, cpu: u16, worker: Tid) {
         let workers = self.on_cpu.entry(cpu.into()).or_default();
-        if !workers.contains(&worker) {
+        if workers.len() < MOST_ON_CPU && !workers.contains(&worker) {
             workers.push(worker);
         }
     }
@@ -411,6 +433,34 @@ mod tests {
             server,
             real_time: None,
         }
+    }
+
+    /// A server that starts a thread for each connection.
+    #[test]
+    fn of_very_many_threads_the_later_ones_are_one_culprit() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = |labels: &mut Labels, tid| labels.label(Cause::SlowService, Who::Worker(tid));
+        let first = label(&mut labels, 1);
+        for tid in 2..=100_000 {
+            label(&mut labels, tid);
+            let chain = labels.chain_to(tid, Who::Nobody);
+            labels.label(Cause::BlockedLock, chain);
+            labels.shares(3, tid);
+        }
+        assert!(labels.len() <= MOST + 2, "{}", labels.len());
+        assert_eq!(
+            labels.chains.len().max(labels.numbers_of_chains.len()),
+            MOST
+        );
+        assert_eq!(labels.on_cpu[&3].len(), MOST_ON_CPU);
+        assert_eq!(label(&mut labels, 1), first);
+        let late = label(&mut labels, 99_999);
+        assert_eq!(late, label(&mut labels, 88_888));
+        let named = labels.culprit(late).unwrap().to_string();
+        assert_eq!(named, "worker other threads");
+        // what is not a thread still has a label of its own
+        let softirq = labels.label(Cause::Softirq, Who::Softirq(3));
+        assert_eq!(labels.who(softirq), Who::Softirq(3));
     }
 
     /// memcached's LRU maintainer on its only CPU is not another program; a lock is held by a worker.

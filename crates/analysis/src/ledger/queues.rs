@@ -69,6 +69,23 @@ impl Queues {
         )
     }
 
+    /// Worker `w`, which was this thread, has ended; another one may take its place.
+    pub(super) fn forget(&mut self, (w, tid): (usize, Tid)) {
+        if let Some(own) = self.workers.get_mut(w) {
+            *own = OwnQueue::new(self.service_time);
+        }
+        if let Some(order) = self.orders.get_mut(w) {
+            *order = ArrivalOrder::default();
+        }
+        self.latest.remove(&tid);
+    }
+
+    /// How many entries the largest of its tables has.
+    pub(super) fn remembered(&self) -> usize {
+        let tables = [self.workers.len(), self.orders.len(), self.latest.len()];
+        tables.into_iter().max().unwrap_or_default()
+    }
+
     /// The requests of worker `w`, in order of arrival.
     pub(super) fn in_order(&mut self, w: usize) -> &mut ArrivalOrder {
         grow_to(&mut self.orders, w)

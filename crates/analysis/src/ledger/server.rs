@@ -27,6 +27,7 @@ use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::sharing::SharedQueues;
 use super::worker::Worker;
+use crate::heaviest::{Heaviest, WeighedSums};
 use crate::id_map::{IdMap, LastFound, grow_to};
 use crate::matched::Matched;
 use crate::speed::Speed;
@@ -48,6 +49,10 @@ pub(super) struct ServerState {
     /// The delay history of each CPU.
     pub(super) histories: Vec<CpuHistory>,
     pub(super) workers: Vec<Worker>,
+    /// The places in `workers` of those that have ended; the next ones take them.
+    free: Vec<usize>,
+    /// For how long those that have ended served requests.
+    served_ns: Heaviest<Tid>,
     /// Workers with requests whose pieces are wanted.
     traced_workers: Vec<usize>,
     /// The places of the workers by their threads.
@@ -87,6 +92,8 @@ impl ServerState {
             places_of_cpus: Vec::new(),
             histories: Vec::new(),
             workers: Vec::new(),
+            free: Vec::new(),
+            served_ns: Heaviest::default(),
             traced_workers: Vec::new(),
             by_tid: LastFound::default(),
             requests: RequestsInside::default(),
@@ -105,6 +112,7 @@ impl ServerState {
                 labels: Labels::new(context),
                 events: Vec::new(),
                 served_ns: Vec::new(),
+                served_by_others_ns: 0,
             },
         }
     }
@@ -113,8 +121,14 @@ impl ServerState {
     pub(super) fn finish(self) -> Ledger {
         let mut ledger = self.ledger;
         ledger.events = self.disturbances.finish(&ledger.labels);
-        let workers = self.workers.iter();
-        ledger.served_ns = workers.map(|w| (w.tid, w.served_ns)).collect();
+        let mut served_ns = self.served_ns;
+        for worker in self.workers.iter().filter(|worker| worker.tid != 0) {
+            served_ns.add(worker.tid, served(worker));
+        }
+        let (listed, others) = served_ns.finish();
+        let listed = listed.into_iter();
+        ledger.served_ns = listed.map(|(tid, sums)| (tid, sums.ns)).collect();
+        ledger.served_by_others_ns = others.map_or(0, |others| others.ns);
         ledger.served_ns.sort_unstable();
         ledger
     }
@@ -170,9 +184,20 @@ impl ServerState {
         if tid == 0 || self.by_tid.contains(tid) || timeline.worker(tid).is_none() {
             return;
         }
-        let w = self.workers.len();
+        let worker = Worker::new(tid, unknown);
+        let w = match self.free.pop() {
+            Some(w) => {
+                // events of the one that was there before are not for this one
+                let before = std::mem::replace(&mut self.workers[w], worker);
+                self.workers[w].busy_period = before.busy_period.wrapping_add(1);
+                w
+            }
+            None => {
+                self.workers.push(worker);
+                self.workers.len() - 1
+            }
+        };
         self.by_tid.insert(tid, w);
-        self.workers.push(Worker::new(tid, unknown));
         self.joins(w, self.queues.queue_of(tid));
     }
 
@@ -187,6 +212,48 @@ impl ServerState {
                 self.skim(w, upto_ns);
             }
         }
+    }
+
+    /// Forgets the workers that have ended: those without requests of which the timeline knows nothing any more. A
+    /// server may start one for each connection. Returns their places, which later workers take, and their threads.
+    pub(super) fn forget_ended(&mut self) -> Vec<(usize, Tid)> {
+        let has_ended = |worker: &Worker| {
+            let is_in_use = worker.is_followed() || worker.queue.is_some();
+            worker.tid != 0 && !is_in_use && self.timeline.worker(worker.tid).is_none()
+        };
+        let places = self.workers.iter().enumerate();
+        let ended: Vec<(usize, Tid)> = places
+            .filter(|(_, worker)| has_ended(worker))
+            .map(|(w, worker)| (w, worker.tid))
+            .collect();
+        for &(w, _) in &ended {
+            let worker = std::mem::take(&mut self.workers[w]);
+            self.workers[w].busy_period = worker.busy_period;
+            self.by_tid.remove(worker.tid);
+            self.served_ns.add(worker.tid, served(&worker));
+        }
+        if !ended.is_empty() {
+            let workers = &self.workers;
+            let is_there = |w: usize| workers[w].tid != 0;
+            self.disturbances.forget(&self.ledger.labels, is_there);
+            for cpu in &mut self.cpus {
+                cpu.worker = cpu.worker.filter(|&w| is_there(w));
+            }
+        }
+        self.free.extend(ended.iter().map(|(w, _)| w));
+        ended
+    }
+
+    /// How many entries the largest of its tables has.
+    pub(super) fn remembered(&self) -> usize {
+        let tables = [
+            self.workers.len(),
+            self.by_tid.len(),
+            self.served_ns.len(),
+            self.ledger.labels.len(),
+            self.disturbances.len(),
+        ];
+        tables.into_iter().max().unwrap_or_default()
     }
 
     /// A packet comes in: its receive softirq is work.
@@ -256,5 +323,13 @@ impl ServerState {
         let by = Who::Worker(worker.tid);
         let label = || labels.label(Cause::SlowService, by);
         *worker.slow_service.get_or_insert_with(label)
+    }
+}
+
+/// For how long a worker served.
+const fn served(worker: &Worker) -> WeighedSums {
+    WeighedSums {
+        weight: worker.served_ns,
+        ns: worker.served_ns,
     }
 }

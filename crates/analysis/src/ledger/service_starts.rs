@@ -26,6 +26,9 @@ impl ServiceStarts {
         if matched.stamps == MiddleStamps::All {
             return Vec::new();
         }
+        let from_ns = first_ns(matched);
+        // a worker that was free before the first one came needs no entry, and it may have ended
+        (self.answered_ns).retain(|_, answered_ns| *answered_ns > from_ns);
         let t6_ns = |place: usize| matched.requests.t6(place).nanos_since_boot();
         let mut in_order: Vec<usize> = (0..matched.requests.len()).collect();
         in_order.sort_by_key(|&place| t6_ns(place));
@@ -46,6 +49,8 @@ impl ServiceStarts {
             return Vec::new();
         }
         let requests = &matched.requests;
+        let from_ns = first_ns(matched);
+        self.busy.retain(|_, busy| busy.until_ns > from_ns);
         let since = |place: usize| {
             let busy = self.busy.entry(matched.workers[place]).or_default();
             let t1_ns = requests.t1(place).nanos_since_boot();
@@ -56,5 +61,18 @@ impl ServiceStarts {
             busy.since_ns
         };
         (0..requests.len()).map(since).collect()
+    }
+
+    /// How many entries the larger of its tables has.
+    pub(super) fn remembered(&self) -> usize {
+        self.answered_ns.len().max(self.busy.len())
+    }
+}
+
+/// T1 of the first request of a window; 0 without any.
+fn first_ns(matched: &Matched) -> u64 {
+    match matched.requests.is_empty() {
+        true => 0,
+        false => matched.requests.t1(0).nanos_since_boot(),
     }
 }

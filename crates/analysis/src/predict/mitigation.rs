@@ -16,7 +16,7 @@ pub enum Effect {
         /// The class.
         class: Class,
         /// The limit; 0: they do not delay the server.
-        at_most_ns: u32,
+        at_most_ns: u64,
         /// They stay on these CPUs, and run there when the server does not.
         stay: bool,
     },

@@ -307,7 +307,7 @@ impl<'a> Forecaster<'a> {
         }
         // a limit changes nothing unless its source occurs
         let mut limits = change.limits.iter().zip(self.observed.by_source());
-        let touches = limits.any(|(limit, time)| *limit != u32::MAX && time > 0);
+        let touches = limits.any(|(limit, time)| *limit != u64::MAX && time > 0);
         let unchanged = self.unchanged();
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
@@ -356,7 +356,7 @@ impl<'a> Forecaster<'a> {
             }
             let weight = self.weight(source, time);
             all += weight;
-            if *limit != u32::MAX {
+            if *limit != u64::MAX {
                 treated += weight;
             }
         }

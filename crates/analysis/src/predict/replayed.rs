@@ -30,7 +30,7 @@ fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usiz
             let job = &observed.requests[i];
             let mut sojourn = observed.sojourn_ns(i, at + job.sent_earlier_ns(change));
             if change.no_exit {
-                sojourn = sojourn.saturating_sub(job.exit_stack_ns.into());
+                sojourn = sojourn.saturating_sub(job.exit_stack_ns);
             }
             each(usize::from(block), sojourn);
         }

@@ -11,7 +11,7 @@ use crate::replay::{Change, Observed, Order, Sharing, VacationSource};
 pub(crate) fn limit(
     change: &mut Change,
     observed: &Observed,
-    at_most_ns: u32,
+    at_most_ns: u64,
     remove: impl Fn(&VacationSource) -> bool,
 ) {
     give_way(change, observed, at_most_ns, &remove);
@@ -27,7 +27,7 @@ pub(crate) fn limit(
 fn give_way(
     change: &mut Change,
     observed: &Observed,
-    at_most_ns: u32,
+    at_most_ns: u64,
     gives: impl Fn(&VacationSource) -> bool,
 ) {
     for (limit, source) in change.limits.iter_mut().zip(&observed.sources) {
@@ -68,7 +68,7 @@ pub(crate) fn without(
             change.discipline.order = Order::Arrival;
         }
         Cause::SlowService => {
-            change.work_limit_ns = short(service_time);
+            change.work_limit_ns = service_time.get();
         }
         Cause::Retransmit => {
             change.no_loss = observed.has_losses();
@@ -92,14 +92,9 @@ pub(crate) fn without(
 fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time: Nanos) {
     change.unblock(cause);
     if matches!(cause, Cause::BlockedFault | Cause::BlockedIo) {
-        change.ease(cause, short(service_time));
+        change.ease(cause, service_time.get());
     }
     limit(change, observed, 0, |source| source.cause == cause);
-}
-
-/// A length in 32 bits, as the replay stores it.
-fn short(time: Nanos) -> u32 {
-    u32::try_from(time.get()).unwrap_or(u32::MAX)
 }
 
 /// Applies an effect of a mitigation.

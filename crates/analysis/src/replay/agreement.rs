@@ -14,7 +14,7 @@ use super::vacations::Vacations;
 use crate::predict::scenario::without;
 
 /// (gap before it, work before, work after, server)
-pub(crate) type DrawnJob = (u64, u32, u32, u16);
+pub(crate) type DrawnJob = (u64, u64, u64, u16);
 
 /// (gap before it, length, source)
 pub(crate) type DrawnVacation = (u64, u64, u16);
@@ -103,9 +103,9 @@ pub(crate) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Cha
 /// The departures by the definition of the queue, nanosecond by nanosecond: first come, first served, with the
 /// vacations that `change` leaves.
 fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
-    let left = |(from, length, source): (u64, u32, u16)| {
+    let left = |(from, length, source): (u64, u64, u16)| {
         let length = length.min(change.limits[usize::from(source)]);
-        from..from + u64::from(length)
+        from..from + length
     };
     let vacations = observed.vacations.iter();
     let away: Vec<Vec<Range<u64>>> = vacations.map(|v| v.iter().map(left).collect()).collect();
@@ -121,7 +121,7 @@ fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
             Sharing::Assigned => usize::from(request.server),
             Sharing::Shared => (0..away.len()).min_by_key(|s| ready(*s)).unwrap(),
         };
-        let finish = |from: u64, work_ns: u32| {
+        let finish = |from: u64, work_ns: u64| {
             let worked = (from..).filter(|at| works(server, *at));
             worked
                 .take(work_ns as usize)
@@ -136,7 +136,7 @@ fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
 }
 
 fn jobs(servers: u16) -> impl Strategy<Value = Vec<DrawnJob>> {
-    prop::collection::vec((0_u64..30, 1_u32..20, 1_u32..8, 0..servers), 1..60)
+    prop::collection::vec((0_u64..30, 1_u64..20, 1_u64..8, 0..servers), 1..60)
 }
 
 fn away(servers: usize) -> impl Strategy<Value = Vec<Vec<DrawnVacation>>> {
@@ -144,10 +144,31 @@ fn away(servers: usize) -> impl Strategy<Value = Vec<Vec<DrawnVacation>>> {
     prop::collection::vec(one, servers)
 }
 
+/// Seconds of work, of a preempting program, and of lateness do not fit into 32 bits of nanoseconds.
+#[test]
+fn lengths_of_many_seconds_are_kept() {
+    const S: u64 = 1_000_000_000;
+    // one request of 10 s, which the next one interrupts for 1 s, while a program has the CPU for 6 s
+    let jobs = [(20 * S, 10 * S, 0, 0), (2 * S, S, 0, 0)];
+    let mut long = observed(&jobs, &[vec![(25 * S, 6 * S, 0)]]);
+    (long.requests[0].rank, long.requests[1].rank) = (1, 0);
+    let mut change = change(&long, Sharing::Assigned, Order::AsMeasuredPreemptive);
+    assert_eq!(departures(&long, &change), [37 * S, 23 * S]);
+    change.limits[0] = 0;
+    assert_eq!(departures(&long, &change), [31 * S, 23 * S]);
+    change.work_limit_ns = 5 * S;
+    assert_eq!(departures(&long, &change), [26 * S, 23 * S]);
+    // sent 10 s late
+    long.requests[0].sent_late_ns = 10 * S;
+    change.on_schedule = true;
+    assert_eq!(long.requests[0].sent_earlier_ns(&change), 10 * S);
+    assert_eq!(departures(&long, &change)[0], 15 * S);
+}
+
 proptest! {
     #[test]
     fn a_queue_for_each_server(
-        (jobs, away, limits) in (jobs(3), away(3), [0_u32..50, 0_u32..50]),
+        (jobs, away, limits) in (jobs(3), away(3), [0_u64..50, 0_u64..50]),
     ) {
         let observed = observed(&jobs, &away);
         let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
@@ -187,7 +208,7 @@ proptest! {
     /// Workers on one CPU that never sleep in a request, first come, first served: one queue.
     #[test]
     fn workers_that_share_a_cpu_are_one_queue(
-        (jobs, away, limits) in (jobs(3), away(1), [0_u32..50, 0_u32..50]),
+        (jobs, away, limits) in (jobs(3), away(1), [0_u64..50, 0_u64..50]),
     ) {
         let mut pool = pool(&jobs, &away, 3);
         set(&mut pool, [0; 60], |request, server| request.server = server);
@@ -232,7 +253,7 @@ proptest! {
             let departures = departures(&observed, &ranked);
             prop_assert_eq!(departures.iter().copied().max(), last);
             for (i, departure) in departures.iter().enumerate() {
-                let earliest = observed.requests[i].arrival_ns + u64::from(jobs[i].1);
+                let earliest = observed.requests[i].arrival_ns + jobs[i].1;
                 prop_assert!(*departure >= earliest);
             }
         }

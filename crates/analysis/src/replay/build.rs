@@ -105,15 +105,19 @@ impl Observed {
             let client = matched.keys[place as usize].connection;
             let lost = resent.within(client, origin + t1, origin + arrival_ns);
             let tid = matched.workers.get(place as usize).copied().unwrap_or(0);
-            let next = indices.len() as u16;
-            let worker = if tid == 0 {
-                self.without_worker += 1;
-                u16::MAX
-            } else {
-                *indices.entry(tid).or_insert_with(|| {
+            let next = u16::try_from(indices.len()).unwrap_or(u16::MAX);
+            let worker = match indices.get(&tid).copied() {
+                Some(worker) => worker,
+                // with more workers than have numbers, it is as if it were not known who served the others
+                None if tid == 0 || next == u16::MAX => {
+                    self.without_worker += 1;
+                    u16::MAX
+                }
+                None => {
+                    indices.insert(tid, next);
                     self.workers.push(tid);
                     next
-                })
+                }
             };
             self.requests.push(Job {
                 arrival_ns,
@@ -165,10 +169,10 @@ fn ns(at: Monotonic) -> u64 {
 }
 
 /// How much later than it was due a request was sent, where the client is ours.
-fn sent_late_ns(matched: &Matched, place: usize) -> u32 {
+fn sent_late_ns(matched: &Matched, place: usize) -> u64 {
     let times = matched.client.as_ref().and(matched.requests.client(place));
     let late = times.map(|times| times.sent.saturating_since(times.intended).get());
-    u32::try_from(late.unwrap_or(0)).unwrap_or(u32::MAX)
+    late.unwrap_or(0)
 }
 
 /// The median of T2 − T1.

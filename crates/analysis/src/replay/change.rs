@@ -39,22 +39,22 @@ pub(crate) struct Discipline {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Change {
     pub(crate) discipline: Discipline,
-    /// For each source, the maximum length of its vacations: 0 removes them, `u32::MAX` changes nothing.
-    pub(crate) limits: Vec<u32>,
+    /// For each source, the maximum length of its vacations: 0 removes them, `u64::MAX` changes nothing.
+    pub(crate) limits: Vec<u64>,
     /// For each source, how much of its vacations keeps the CPU awake. That is `limits`, or more where a
     /// thread only gives way to the server: it still runs in the time that the server leaves.
-    pub(crate) awake: Vec<u32>,
+    pub(crate) awake: Vec<u64>,
     /// Wake-ups take no time.
     pub(crate) no_wake: bool,
     /// Leaving a power state takes no time.
     pub(crate) no_exit: bool,
     /// The maximum work of a request until its response.
-    pub(crate) work_limit_ns: u32,
+    pub(crate) work_limit_ns: u64,
     /// Causes, a bit for each place in [`Cause::ALL`]. Requests in which the worker slept for one of them
     /// have a limit of their own, since the operation that made the worker sleep is not done at all.
     pub(crate) eased: u32,
     /// The work limit of those requests.
-    pub(crate) eased_limit_ns: u32,
+    pub(crate) eased_limit_ns: u64,
     /// Causes, a bit for each place in [`Cause::ALL`], for which workers no longer sleep in the middle of
     /// a request.
     pub(crate) unblocked: u32,
@@ -73,13 +73,13 @@ impl Change {
     pub(super) fn none(sources: usize, discipline: Discipline) -> Self {
         Self {
             discipline,
-            limits: vec![u32::MAX; sources],
-            awake: vec![u32::MAX; sources],
+            limits: vec![u64::MAX; sources],
+            awake: vec![u64::MAX; sources],
             no_wake: false,
             no_exit: false,
-            work_limit_ns: u32::MAX,
+            work_limit_ns: u64::MAX,
             eased: 0,
-            eased_limit_ns: u32::MAX,
+            eased_limit_ns: u64::MAX,
             unblocked: 0,
             no_loss: false,
             on_schedule: false,
@@ -94,7 +94,7 @@ impl Change {
     }
 
     /// Requests in which workers slept for `cause` have at most this much work.
-    pub(crate) fn ease(&mut self, cause: Cause, at_most_ns: u32) {
+    pub(crate) fn ease(&mut self, cause: Cause, at_most_ns: u64) {
         self.eased |= 1 << cause as u32;
         self.eased_limit_ns = at_most_ns;
     }

@@ -51,7 +51,7 @@ struct QueueServer<'a> {
     /// When it has finished what it has begun.
     free_ns: u64,
     /// Waiting requests: rank, request, remaining work.
-    waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
+    waiting: BinaryHeap<Reverse<(u32, u32, u64)>>,
     /// The request in service, if it can be preempted.
     running: Option<InService>,
 }
@@ -72,7 +72,7 @@ struct InService {
     rank: u32,
     since_ns: u64,
     /// The work that was left at `since_ns`.
-    left_ns: u32,
+    left_ns: u64,
     until_ns: u64,
 }
 
@@ -101,7 +101,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     /// When request `i` begins (at its arrival if the server is idle), and its work with the wake-up.
     fn begin(&self, i: usize, server: &mut QueueServer<'_>) -> (u64, u64) {
         let arrival = self.requests[i].arrival_ns;
-        let before = u64::from(self.before_ns(i));
+        let before = self.before_ns(i);
         if server.free_ns >= arrival {
             (server.free_ns, before)
         } else {
@@ -115,7 +115,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         (self.observed).wake_ns(self.change, &self.keeps_awake, i, at, server.free_ns)
     }
 
-    fn before_ns(&self, i: usize) -> u32 {
+    fn before_ns(&self, i: usize) -> u64 {
         self.requests[i].before_ns(self.change)
     }
 
@@ -147,7 +147,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
         let (departure, free) = self.departs(i, at_ns);
         (self.done)(i, departure);
-        let after = u64::from(self.requests[i].after_ns);
+        let after = self.requests[i].after_ns;
         server.free_ns = match after {
             0 => free,
             after => server.finish(&self.change.limits, free, after),
@@ -186,7 +186,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                     server
                         .vacations
                         .available(server.cursor, limits, running.since_ns, arrival);
-                let left = running.left_ns.saturating_sub(did as u32);
+                let left = running.left_ns.saturating_sub(did);
                 let back = (running.rank, running.i as u32, left);
                 server.waiting.push(Reverse(back));
                 server.running = None;
@@ -222,7 +222,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             i,
             rank: self.requests[i].rank,
             since_ns: start,
-            left_ns: u32::try_from(work).unwrap_or(u32::MAX),
+            left_ns: work,
             until_ns,
         });
     }
@@ -236,7 +236,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                 }
                 server.running = None;
                 // the cursor is still where the work began
-                let (since, left) = (running.since_ns, u64::from(running.left_ns));
+                let (since, left) = (running.since_ns, running.left_ns);
                 let at = server.finish(&self.change.limits, since, left);
                 self.complete(running.i, at, server);
             }
@@ -248,7 +248,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             let Some(Reverse((_, i, left))) = server.waiting.pop() else {
                 return;
             };
-            self.start::<PREEMPT>(i as usize, free, u64::from(left), server);
+            self.start::<PREEMPT>(i as usize, free, left, server);
         }
     }
 
@@ -285,7 +285,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             let i = *i as usize;
             let work_limit = self.requests[i].work_limit_ns(self.change);
             let reply = self.requests[i].reply_ns.min(work_limit);
-            u64::from(self.requests[i].compute_ns.min(work_limit - reply))
+            self.requests[i].compute_ns.min(work_limit - reply)
         };
         let work = batch.iter().map(compute).sum();
         server.free_ns = server.finish(&self.change.limits, now_ns, work);
@@ -294,7 +294,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         for (place, i) in batch.drain(..).enumerate() {
             let i = i as usize;
             let work_limit = self.requests[i].work_limit_ns(self.change);
-            let reply = u64::from(self.requests[i].reply_ns.min(work_limit));
+            let reply = self.requests[i].reply_ns.min(work_limit);
             let at = server.finish(&self.change.limits, server.free_ns, reply);
             if place == last {
                 self.complete(i, at, server);
@@ -349,7 +349,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             }
             if let Some(Reverse((_, i))) = waiting.pop() {
                 let (start, work) = (server.free_ns, self.before_ns(i as usize));
-                self.serve(i as usize, start, u64::from(work), server);
+                self.serve(i as usize, start, work, server);
             }
         }
     }

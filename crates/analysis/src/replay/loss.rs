@@ -113,9 +113,9 @@ mod tests {
         /// Without the loss it is the queue of those arrivals, whichever request is which.
         #[test]
         fn it_is_the_queue_of_the_earlier_arrivals(
-            jobs in prop::collection::vec((1_u64..50, 1_u32..40, 0_u32..10, 0_u64..100), 1..20),
+            jobs in prop::collection::vec((1_u64..50, 1_u64..40, 0_u64..10, 0_u64..100), 1..20),
         ) {
-            let of = |jobs: &[(u64, u32, u32)]| {
+            let of = |jobs: &[(u64, u64, u64)]| {
                 let jobs: Vec<_> = jobs.iter().map(|&(gap, b, a)| (gap, b, a, 0)).collect();
                 observed(&jobs, &[vec![]])
             };
@@ -152,10 +152,10 @@ mod tests {
         /// they were sent.
         #[test]
         fn on_schedule_it_is_the_queue_of_the_due_times(
-            jobs in prop::collection::vec((1_u64..50, 1_u32..40, 0_u32..10, 0_u64..300), 1..20),
+            jobs in prop::collection::vec((1_u64..50, 1_u64..40, 0_u64..10, 0_u64..300), 1..20),
             away in (0_u64..400, 1_u64..300),
         ) {
-            let microseconds = |(gap, before, after, _): (u64, u32, u32, u64)| {
+            let microseconds = |(gap, before, after, _): (u64, u64, u64, u64)| {
                 (1_000 * gap, 1_000 * before, 1_000 * after, 0)
             };
             let away = vec![(1_000 * away.0, 1_000 * away.1, 0)];
@@ -171,7 +171,7 @@ mod tests {
             }
             let mut late = observed(&sent, &[away]);
             for (job, due) in late.requests.iter_mut().zip(&due.requests) {
-                job.sent_late_ns = (job.arrival_ns - due.arrival_ns) as u32;
+                job.sent_late_ns = job.arrival_ns - due.arrival_ns;
             }
             let usual = change(&due, Sharing::Assigned, Order::Arrival);
             let mut on_schedule = change(&late, Sharing::Assigned, Order::Arrival);

@@ -9,11 +9,11 @@ use super::vacations::{Cursor, Vacations};
 use crate::speed::Speed;
 
 /// An unknown length.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u64 = u64::MAX;
 
 /// A request that is sent less late than this came when it was due. To move it would only lose what is known of
 /// its wake-up.
-const LATE_SEND_NS: u32 = 1_000;
+const LATE_SEND_NS: u64 = 1_000;
 
 /// The [`Job::block`] of a request that is replayed only for the state of the queue.
 pub(crate) const UNCOUNTED: u8 = u8::MAX;
@@ -32,42 +32,42 @@ pub(crate) struct Job {
     /// The part of it caused by a retransmission on its connection.
     pub(crate) lost_ns: u64,
     /// How much later than it was due our own client sent it.
-    pub(crate) sent_late_ns: u32,
+    pub(crate) sent_late_ns: u64,
     /// The part of `stack_ns` spent waiting for the end of one vacation of the receiving CPU.
-    pub(crate) held_ns: u32,
+    pub(crate) held_ns: u64,
     /// The source of that vacation.
     pub(crate) held_by: u16,
     /// T6 − T1 as measured.
     pub(crate) measured_ns: u64,
     /// Work until T6.
-    pub(crate) before_ns: u32,
+    pub(crate) before_ns: u64,
     /// Work after T6.
-    pub(crate) after_ns: u32,
+    pub(crate) after_ns: u64,
     /// Time for which the worker slept in the middle of it.
-    pub(crate) blocked_ns: u32,
+    pub(crate) blocked_ns: u64,
     /// The cause of `blocked_ns`, if that is not 0: a place in [`Cause::ALL`].
     pub(crate) blocked_cause: u8,
     /// All causes for which the worker slept in the middle of it: a bit for each place in [`Cause::ALL`].
     pub(crate) slept: u32,
     /// Idle time of the CPU from the arrival until the worker ran; [`NONE`] if the CPU was not idle.
-    pub(crate) wake_ns: u32,
+    pub(crate) wake_ns: u64,
     /// If another thread had the CPU when it arrived: for how long the wake-up of the worker was under way, so
     /// that the other thread delayed nobody; [`NONE`] if the worker was not woken so.
-    pub(crate) way_ns: u32,
+    pub(crate) way_ns: u64,
     /// The part of `stack_ns` in which the CPU left a power state.
-    pub(crate) exit_stack_ns: u32,
+    pub(crate) exit_stack_ns: u64,
     /// The part of `wake_ns` in which the CPU left a power state.
-    pub(crate) exit_wake_ns: u32,
+    pub(crate) exit_wake_ns: u64,
     /// The worker had not slept since its last response.
     pub(crate) awake: bool,
     /// The probe was blind while it was served; `blocked_ns` includes that time.
     pub(crate) hidden: bool,
     /// The part of `before_ns` until the worker slept for the first time, if it did.
-    pub(crate) first_ns: u32,
+    pub(crate) first_ns: u64,
     /// The part of `before_ns` that the worker does before it answers the first request of the batch.
-    pub(crate) compute_ns: u32,
+    pub(crate) compute_ns: u64,
     /// The rest of `before_ns`: the answer itself.
-    pub(crate) reply_ns: u32,
+    pub(crate) reply_ns: u64,
     /// Its place in the order in which they were finished.
     pub(crate) rank: u32,
     /// The server of the queue that served it.
@@ -116,7 +116,7 @@ impl Job {
     #[inline]
     pub(crate) fn blocked_ns(&self, change: &Change) -> u64 {
         let unblocked = change.unblocked >> u32::from(self.blocked_cause) & 1 == 1;
-        if unblocked { 0 } else { self.blocked_ns.into() }
+        if unblocked { 0 } else { self.blocked_ns }
     }
 
     /// How much earlier it is sent under `change`.
@@ -124,7 +124,7 @@ impl Job {
     pub(crate) fn sent_earlier_ns(&self, change: &Change) -> u64 {
         let is_late = change.on_schedule && self.sent_late_ns >= LATE_SEND_NS;
         if is_late {
-            u64::from(self.sent_late_ns).min(self.arrival_ns)
+            self.sent_late_ns.min(self.arrival_ns)
         } else {
             0
         }
@@ -140,12 +140,12 @@ impl Job {
             return 0;
         }
         let limit = change.limits[usize::from(self.held_by)];
-        self.held_ns.saturating_sub(limit).into()
+        self.held_ns.saturating_sub(limit)
     }
 
     /// Work until T6, under `change`.
     #[inline]
-    pub(super) fn before_ns(&self, change: &Change) -> u32 {
+    pub(super) fn before_ns(&self, change: &Change) -> u64 {
         self.before_ns.min(self.work_limit_ns(change))
     }
 
@@ -166,7 +166,7 @@ impl Job {
 
     /// The maximum work until its response under `change`.
     #[inline]
-    pub(crate) fn work_limit_ns(&self, change: &Change) -> u32 {
+    pub(crate) fn work_limit_ns(&self, change: &Change) -> u64 {
         if self.slept & change.eased == 0 {
             change.work_limit_ns
         } else {
@@ -214,9 +214,9 @@ pub struct Observed {
     pub(crate) connections_are_bound: bool,
     /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn: the length
     /// of each, and how much of it the CPU needed to leave a deep power state.
-    pub(crate) wakes_ns: Vec<(u32, u32)>,
+    pub(crate) wakes_ns: Vec<(u64, u64)>,
     /// A sorted sample of [`Job::way_ns`], for the same.
-    pub(crate) ways_ns: Vec<u32>,
+    pub(crate) ways_ns: Vec<u64>,
     /// The worker's usual work after a response before it can take the next request.
     pub(crate) linger_ns: u64,
     /// The number of requests that were read together with another one and answered after it.
@@ -316,9 +316,9 @@ impl Observed {
         if change.no_wake {
             return 0;
         }
-        let wake = |(wake, exit): (u32, u32)| {
+        let wake = |(wake, exit): (u64, u64)| {
             let exit = if change.no_exit { exit } else { 0 };
-            u64::from(wake.saturating_sub(exit))
+            wake.saturating_sub(exit)
         };
         if job.wake_ns != NONE {
             return wake((job.wake_ns, job.exit_wake_ns));
@@ -346,8 +346,8 @@ impl Observed {
     /// How long it takes until the thread that has the CPU gives way to the worker of request `i`.
     fn way_ns(&self, i: usize) -> u64 {
         match self.requests[i].way_ns {
-            NONE => drawn(&self.ways_ns, i).unwrap_or(0).into(),
-            way => way.into(),
+            NONE => drawn(&self.ways_ns, i).unwrap_or(0),
+            way => way,
         }
     }
 
@@ -361,7 +361,7 @@ impl Observed {
     pub(crate) fn by_source(&self) -> Vec<u64> {
         let mut sums = vec![0_u64; self.sources.len()];
         for (_, length, source) in self.vacations.iter().flat_map(Vacations::iter) {
-            sums[usize::from(source)] += u64::from(length);
+            sums[usize::from(source)] += length;
         }
         sums
     }

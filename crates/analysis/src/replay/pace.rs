@@ -10,11 +10,8 @@ impl Observed {
     pub(super) fn at_usual_speed(&self) -> Self {
         let mut usual = self.clone();
         let origin_ns = self.origin_ns;
-        let shorter = |at_ns: u64, length_ns: u32| {
-            let shorter = self.speed.shorter_ns(origin_ns + at_ns, length_ns.into());
-            // it is no longer than the length
-            shorter as u32
-        };
+        let shorter =
+            |at_ns: u64, length_ns: u64| self.speed.shorter_ns(origin_ns + at_ns, length_ns);
         for job in &mut usual.requests {
             let at_ns = job.finish_ns();
             for work in [

@@ -242,7 +242,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
                 true => self.requests[i].exit_wake_ns,
                 false => 0,
             };
-            let ready = now_ns + u64::from(measured.saturating_sub(exit));
+            let ready = now_ns + measured.saturating_sub(exit);
             let worker = w as u32;
             self.events
                 .push(Reverse((ready, PoolEvent::Ready { worker })));
@@ -381,7 +381,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
                 } else if self.requests[i].is_sent_late() {
                     self.respond(w, i, now_ns + blocked, now_ns);
                 } else {
-                    let all = u64::from(self.requests[i].before_ns(self.change));
+                    let all = self.requests[i].before_ns(self.change);
                     let rest = all - self.first_ns(i);
                     let worker = &mut self.workers[w];
                     (worker.phase, worker.left_ns) = (Phase::Rest(i), rest);
@@ -401,7 +401,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         (self.done)(i, departure_ns);
         let worker = &mut self.workers[w];
         worker.phase = Phase::After(i);
-        worker.left_ns = u64::from(self.requests[i].after_ns);
+        worker.left_ns = self.requests[i].after_ns;
         if worker.left_ns == 0 {
             self.next(w, now_ns);
         } else {
@@ -437,9 +437,9 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         let job = &self.requests[i];
         let all = job.before_ns(self.change);
         if self.blocked_ns(i) == 0 || job.is_sent_late() {
-            all.into()
+            all
         } else {
-            all.min(job.first_ns).into()
+            all.min(job.first_ns)
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
-use super::observed::{NONE, Observed, VacationSource};
+use super::observed::{Observed, VacationSource};
 use super::peers::{Peers, SourceKind};
 use super::track::{CoreTimeline, Occupant, SourceId, StretchEnd, WorkerCpus, by_time};
 use super::vacations::Vacations;
@@ -208,7 +208,7 @@ struct Reconstruction<'a, F> {
     worker_cpus: Option<WorkerCpus>,
     /// Idle time from T1 to T2 of requests that found a CPU idle, but not in a deep power state: it takes
     /// this long in any case.
-    shallow: Vec<u32>,
+    shallow: Vec<u64>,
 }
 
 impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
@@ -271,7 +271,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
                 break;
             }
             let t1 = job.arrival_ns.saturating_sub(job.stack_ns);
-            let held = short(to.saturating_sub(t1.max(from)));
+            let held = to.saturating_sub(t1.max(from));
             if held > job.held_ns && job.lost_ns == 0 {
                 (job.held_ns, job.held_by) = (held, source.0);
             }
@@ -368,7 +368,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
                 }
                 let hidden = finish.min(to).saturating_sub(begin);
                 if hidden > 0 {
-                    job.blocked_ns = job.blocked_ns.saturating_add(short(hidden));
+                    job.blocked_ns = job.blocked_ns.saturating_add(hidden);
                     job.blocked_cause = Cause::Unobserved as u8;
                     job.hidden = true;
                 }
@@ -505,7 +505,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         }
         if !worker.slept && worker.next > 0 {
             let last = worker.queue[worker.next - 1] as usize;
-            self.observed.requests[last].after_ns = short(worker.on_core_ns);
+            self.observed.requests[last].after_ns = worker.on_core_ns;
         }
         worker.sleep(true);
         worker.woken_ns = until;
@@ -523,22 +523,18 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         if shallow + deep == 0 {
             let until = self.workers[w].woken_ns;
             let is_known = (job.arrival_ns..=from).contains(&until);
-            job.way_ns = if is_known {
-                short(until - job.arrival_ns)
-            } else {
-                0
-            };
+            job.way_ns = if is_known { until - job.arrival_ns } else { 0 };
             return;
         }
-        job.wake_ns = short(shallow + deep);
+        job.wake_ns = shallow + deep;
         // the packet itself makes the CPU leave its power state
         let t1 = job.arrival_ns.saturating_sub(job.stack_ns);
         let (shallow_before, deep_before) = idle_ns(&self.idle[cpu], t1, job.arrival_ns);
         if deep + deep_before > 0 {
-            job.exit_stack_ns = short(deep_before);
-            job.exit_wake_ns = short(deep);
+            job.exit_stack_ns = deep_before;
+            job.exit_wake_ns = deep;
         } else {
-            self.shallow.push(short(shallow_before));
+            self.shallow.push(shallow_before);
         }
     }
 
@@ -556,10 +552,10 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         }
         // how long it then waits for its CPU follows from what others do there
         let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
-        let slept = short(until.saturating_sub(since) + shallow + deep);
+        let slept = until.saturating_sub(since) + shallow + deep;
         let job = &mut self.observed.requests[i];
         if job.blocked_ns == 0 {
-            job.first_ns = short(self.workers[w].on_core_ns);
+            job.first_ns = self.workers[w].on_core_ns;
         }
         job.blocked_ns = job.blocked_ns.saturating_add(slept);
         job.blocked_cause = cause as u8;
@@ -581,19 +577,19 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         let requests = &mut self.observed.requests;
         let worker = &mut self.workers[w];
         if !worker.slept {
-            requests[i].before_ns = short(worker.on_core_ns);
+            requests[i].before_ns = worker.on_core_ns;
             requests[i].awake = true;
             if worker.next > 0 {
                 let last = worker.queue[worker.next - 1] as usize;
-                requests[last].after_ns = short(worker.early_ns);
+                requests[last].after_ns = worker.early_ns;
             }
         } else if worker.began {
-            requests[i].before_ns = short(worker.on_core_ns);
+            requests[i].before_ns = worker.on_core_ns;
         }
         if let Some((since, ..)) = worker.blocked {
             // the worker had finished it long before the kernel sent it
             let late = requests[i].finish_ns().saturating_sub(since);
-            requests[i].blocked_ns = requests[i].blocked_ns.saturating_add(short(late));
+            requests[i].blocked_ns = requests[i].blocked_ns.saturating_add(late);
             requests[i].blocked_cause = Cause::StackTx as u8;
         }
         requests[i].server = if self.worker_cpus.is_some() { w } else { cpu } as u16;
@@ -617,9 +613,4 @@ fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
         *(if idle.deep { &mut deep } else { &mut shallow }) += time;
     }
     (shallow, deep)
-}
-
-/// A length in 32 bits. Lengths from [`NONE`] on (4.3 s) become the longest one below it.
-fn short(ns: u64) -> u32 {
-    u32::try_from(ns).unwrap_or(NONE).min(NONE - 1)
 }

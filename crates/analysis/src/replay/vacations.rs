@@ -7,31 +7,28 @@ use super::track::SourceId;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vacations {
     from_ns: Vec<u64>,
-    length_ns: Vec<u32>,
+    length_ns: Vec<u64>,
     source: Vec<u16>,
 }
 
-/// The maximum length of vacations of each source: 0 removes the source, `u32::MAX` changes nothing.
-pub(crate) type Limits = [u32];
+/// The maximum length of vacations of each source: 0 removes the source, `u64::MAX` changes nothing.
+pub(crate) type Limits = [u64];
 
 /// A place in the vacations of a server that only moves forward.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor(usize);
 
 impl Vacations {
-    /// Adds a vacation after all others. One that is too long for 32 bits (4.3 s) is divided, and one that
-    /// overlaps the last is shortened.
+    /// Adds a vacation after all others. One that overlaps the last is shortened.
     pub(crate) fn push(&mut self, from_ns: u64, to_ns: u64, source: SourceId) {
-        let mut from = match (self.from_ns.last(), self.length_ns.last()) {
-            (Some(from), Some(length)) => from_ns.max(from + u64::from(*length)),
+        let from = match (self.from_ns.last(), self.length_ns.last()) {
+            (Some(from), Some(length)) => from_ns.max(from + length),
             _ => from_ns,
         };
-        while from < to_ns {
-            let length = u32::try_from(to_ns - from).unwrap_or(u32::MAX);
+        if from < to_ns {
             self.from_ns.push(from);
-            self.length_ns.push(length);
+            self.length_ns.push(to_ns - from);
             self.source.push(source.0);
-            from += u64::from(length);
         }
     }
 
@@ -43,7 +40,7 @@ impl Vacations {
     }
 
     /// Shortens each by what `shorter` says of its begin, its length and its source.
-    pub(crate) fn shorten(&mut self, shorter: impl Fn(u64, u32, u16) -> u32) {
+    pub(crate) fn shorten(&mut self, shorter: impl Fn(u64, u64, u16) -> u64) {
         let of = self.from_ns.iter().zip(&self.source);
         for (length, (&from, &source)) in self.length_ns.iter_mut().zip(of) {
             *length -= shorter(from, *length, source).min(*length);
@@ -51,7 +48,7 @@ impl Vacations {
     }
 
     /// The begin, length and source of each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32, u16)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64, u16)> + '_ {
         let lengths = self.length_ns.iter().zip(&self.source);
         let all = self.from_ns.iter().zip(lengths);
         all.map(|(from, (length, source))| (*from, *length, *source))
@@ -60,7 +57,7 @@ impl Vacations {
     fn get(&self, place: usize, limits: &Limits) -> Option<(u64, u64)> {
         let from = *self.from_ns.get(place)?;
         let limit = limits[usize::from(self.source[place])];
-        Some((from, from + u64::from(self.length_ns[place].min(limit))))
+        Some((from, from + self.length_ns[place].min(limit)))
     }
 
     /// When `work_ns` of work that may begin at `now_ns` is done. Work pauses during vacations. If `now_ns`
@@ -146,7 +143,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const KEEP: [u32; 2] = [u32::MAX; 2];
+    const KEEP: [u64; 2] = [u64::MAX; 2];
 
     #[test]
     fn work_stops_during_vacations_and_a_removed_source_is_none() {
@@ -159,7 +156,7 @@ mod tests {
         assert_eq!(finish(&KEEP, 5, 5), 10);
         assert_eq!(finish(&KEEP, 5, 6), 31);
         assert_eq!(finish(&KEEP, 12, 0), 30);
-        assert_eq!(finish(&[0, u32::MAX], 5, 6), 11);
+        assert_eq!(finish(&[0, u64::MAX], 5, 6), 11);
         assert_eq!(finish(&[0, 0], 5, 100), 105);
         // a limit shortens: 10 to 14, and 20 to 24
         assert_eq!(finish(&[4, 4], 5, 20), 33);
@@ -181,7 +178,7 @@ mod tests {
         #[test]
         fn finishing_agrees_with_counting(
             gaps in prop::collection::vec((0_u64..20, 1_u64..20, 0_u16..2), 0..6),
-            limits in [0_u32..30, 0_u32..30],
+            limits in [0_u64..30, 0_u64..30],
             jobs in prop::collection::vec((0_u64..40, 0_u64..30), 1..6),
         ) {
             let mut vacations = Vacations::default();
@@ -191,7 +188,7 @@ mod tests {
                 let from = at + gap;
                 at = from + length;
                 vacations.push(from, at, SourceId(source));
-                let limit = u64::from(limits[usize::from(source)]);
+                let limit = limits[usize::from(source)];
                 for t in from..at.min(from + limit) {
                     absent[t as usize] = true;
                 }

@@ -15,7 +15,7 @@ pub(super) fn split_work(
     observed: &mut Observed,
     queues: &[Vec<u32>],
     read_ns: &[u64],
-    mut shallow: Vec<u32>,
+    mut shallow: Vec<u64>,
 ) {
     let usual_shallow = middle(&mut shallow).unwrap_or(0);
     let requests = &mut observed.requests;
@@ -69,7 +69,7 @@ pub(super) fn split_work(
     }
     observed.batched = batches(queues, requests, read_ns);
     let known = requests.iter().map(|job| job.before_ns);
-    let mut known: Vec<u32> = known.filter(|before| *before != NONE).collect();
+    let mut known: Vec<u64> = known.filter(|before| *before != NONE).collect();
     let usual = middle(&mut known).unwrap_or(0);
     for job in requests.iter_mut() {
         job.exit_stack_ns = job.exit_stack_ns.saturating_sub(usual_shallow);
@@ -88,7 +88,7 @@ pub(super) fn split_work(
         }
     }
     (observed.wakes_ns, observed.ways_ns) = (sample(wakes), sample(ways));
-    observed.linger_ns = u64::from(linger);
+    observed.linger_ns = linger;
     spread_unknown(observed);
 }
 
@@ -146,7 +146,7 @@ fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
             continue;
         }
         let compute = before - usual.min(before / 2);
-        let size = batch.len() as u32;
+        let size = batch.len() as u64;
         for (place, &j) in (0..).zip(batch) {
             let j = j as usize;
             // the remainder goes to the first
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     /// The computation and the reply of each of two requests that are read together.
-    fn batch_of_two(before_ns: [u32; 2]) -> [(u32, u32); 2] {
+    fn batch_of_two(before_ns: [u64; 2]) -> [(u64, u64); 2] {
         let jobs = before_ns.map(|before_ns| (0, before_ns, 0, 0));
         let mut observed = observed(&jobs, &[vec![]]);
         for (job, measured_ns) in observed.requests.iter_mut().zip([100, 150]) {

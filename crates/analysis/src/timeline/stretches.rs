@@ -11,6 +11,10 @@ use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, ns};
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 
+/// Of more workers than these, those that sleep in a stretch are left out: a server may start one for each connection,
+/// and a line for each in every stretch would fill the memory.
+const MANY: usize = 1 << 10;
+
 /// The timelines of some stretches of a recording. Between two stretches, the states of the workers are
 /// unknown, and each CPU keeps its last state.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +73,11 @@ impl Stretches {
         self.retransmissions
             .extend(sent_again.filter(|(at, _)| (from..to).contains(at)));
         let unknown = pack_state(WorkerState::Unknown);
+        let are_many = part.workers().len() > MANY;
         for line in part.workers() {
+            if are_many && !self.workers.contains_key(&line.tid) && sleeps(line, from, to) {
+                continue;
+            }
             let own = self.workers.entry(line.tid).or_insert_with(|| WorkerLine {
                 tid: line.tid,
                 states: Column::default(),
@@ -115,6 +123,12 @@ impl Stretches {
             forgotten: 0,
         }
     }
+}
+
+/// Whether a worker does nothing from one instant to another, as far as it is known.
+fn sleeps(line: &WorkerLine, from: Monotonic, to: Monotonic) -> bool {
+    let mut states = line.spans_from(from).take_while(|span| span.from < to);
+    states.all(|span| matches!(span.state, WorkerState::Asleep(_) | WorkerState::Unknown))
 }
 
 /// Adds the meanings that `own` does not have yet. Returns the codes that the others have in it.

@@ -99,8 +99,7 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
     if measured.unanswered == 0 {
         return String::new();
     }
-    // rounded down, so that it does not promise more than is known
-    let known = (1e7 * measured.answered_share()).floor() / 1e5;
+    let known = rounded_down(measured.answered_share());
     format!(", so no percentile beyond {known} % is known")
 }
 
@@ -111,6 +110,16 @@ pub const NAME_THE_PROTOCOL: &str = "if the server speaks HTTP/1, memcached or R
 /// What identifies datagrams without ids.
 pub const ONE_AT_A_TIME: &str =
     "an answer is certain where its client waits for it, or asks from more ports";
+
+/// A share in percent, rounded down so that it does not promise more than is known: to two digits of what is missing,
+/// and to at least one decimal.
+fn rounded_down(share: f64) -> f64 {
+    let missing = 100.0 * (1.0 - share);
+    let decimals = (1.0 - missing.max(1e-9).log10().floor()).max(1.0);
+    let unit = 10_f64.powf(decimals);
+    // a product that is a whole number may come out a little below it
+    (100.0 * share * unit * (1.0 + f64::EPSILON)).floor() / unit
+}
 
 /// The remedy that identifies more requests, so that fewer responses are ambiguous.
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
@@ -151,4 +160,27 @@ fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {
 /// `, the first: HTTP/1.1 404 Not Found`; empty if it is not known what the server answered.
 pub(super) fn first_of_them(evidence: &Evidence<'_>) -> String {
     (evidence.wrong_answer).map_or_else(String::new, |line| format!(", the first: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_said_in_few_digits_and_never_rounded_up() {
+        let said = [
+            0.979_868_4,
+            0.703_2,
+            0.999_987_1,
+            0.999,
+            0.5,
+            0.99,
+            0.123_456,
+        ];
+        let said = said.map(|share| rounded_down(share).to_string());
+        assert_eq!(
+            said,
+            ["97.9", "70.3", "99.9987", "99.9", "50", "99", "12.3"]
+        );
+    }
 }

@@ -12,10 +12,11 @@ pub(crate) mod talk;
 use proptest::prelude::ProptestConfig;
 use taillab_model::{Event, EventKind};
 
-/// This many cases; no file remembers those that fail.
+/// This many cases, or as many as `PROPTEST_CASES` asks for; no file remembers those that fail.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok();
     ProptestConfig {
-        cases,
+        cases: asked.map_or(cases, |cases| cases.parse().unwrap()),
         failure_persistence: None,
         ..ProptestConfig::default()
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use taillab_host::{Roots, available_memory};
+use taillab_host::{Roots, available_memory, disk};
 use taillab_model::{Event, RecordingError, RecordingReader};
 
 /// What is allocated at a time.
@@ -15,7 +15,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The recording of a load of our own may take this part (1/N) of the memory that is available.
 const PART_OF_AVAILABLE: u64 = 4;
 /// What every machine can give.
-const LEAST_OF_LOAD: u64 = 64 << 20;
+const LEAST_OF_LOAD: u64 = 16 << 20;
 /// The memory for the recording of a server that others use. They need theirs, and it may be watched for hours.
 const OF_LIVE_SERVER: u64 = 32 << 20;
 
@@ -34,8 +34,13 @@ pub struct Spool {
     folder: PathBuf,
     /// Bytes that were written to the file.
     in_file: u64,
-    /// Something could not be written, so nothing more is: it would be taken for all of it.
-    broken: bool,
+    /// Why something could not be written to the file. Nothing more is then written there: a part would be taken for
+    /// all of it.
+    failure: Option<String>,
+    /// What came after that is kept in memory, so that the recording has an end. Whoever makes it asks for the failure
+    /// and stops soon.
+    keeps_end: bool,
+    end: Vec<u8>,
     /// Events that became known after it was written.
     added: Vec<Event>,
 }
@@ -46,12 +51,40 @@ impl Spool {
     pub fn of_load(roots: &Roots) -> Self {
         let available = available_memory(roots).unwrap_or(0);
         let limit = (available / PART_OF_AVAILABLE).max(LEAST_OF_LOAD);
-        Self::within(limit, std::env::temp_dir())
+        Self::within(limit, std::env::temp_dir()).with_end()
     }
 
     /// For a server that others use.
     pub fn of_live_server() -> Self {
-        Self::within(OF_LIVE_SERVER, std::env::temp_dir())
+        Self::within(OF_LIVE_SERVER, std::env::temp_dir()).with_end()
+    }
+
+    /// If its disk is full, what comes then is kept in memory.
+    const fn with_end(mut self) -> Self {
+        self.keeps_end = true;
+        self
+    }
+
+    /// Why nothing more can be written to the disk; `None` as long as that is possible, or no disk is needed.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// How many bytes of a recording of this length are missing in memory and on the disk; 0 if there is enough room.
+    /// `None` where the disk does not say how much is free.
+    pub fn lacks(&self, bytes: u64) -> Option<u64> {
+        let on_disk = bytes.saturating_sub(self.limit);
+        if on_disk == 0 {
+            return Some(0);
+        }
+        let folder = File::open(&self.folder).ok()?;
+        let free = disk::free_bytes(folder).ok()?;
+        Some(on_disk.saturating_sub(free))
+    }
+
+    /// The folder for what does not fit into memory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// In this file, which is to be kept or is a recording already.
@@ -71,7 +104,9 @@ impl Spool {
             file: None,
             folder,
             in_file: 0,
-            broken: false,
+            failure: None,
+            keeps_end: false,
+            end: Vec::new(),
             added: Vec::new(),
         }
     }
@@ -142,6 +177,11 @@ impl Spool {
         bytes.len()
     }
 
+    fn keep_end(&mut self, bytes: &[u8]) -> usize {
+        self.end.extend_from_slice(bytes);
+        bytes.len()
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -155,16 +195,25 @@ impl Spool {
 
 impl Write for Spool {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.broken {
-            return Err(io::Error::other("a part of it could not be written"));
+        if self.failure.is_some() {
+            return match self.keeps_end {
+                true => Ok(self.keep_end(bytes)),
+                false => Err(io::Error::other("a part of it could not be written")),
+            };
         }
         if self.in_memory < self.limit {
             return Ok(self.keep(bytes));
         }
-        let written = self.append(bytes);
-        let again = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
-        self.broken = written.as_ref().is_err_and(|error| !again(error));
-        written
+        match self.append(bytes) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                self.failure = Some(error.to_string());
+                match self.keeps_end {
+                    true => Ok(self.keep_end(bytes)),
+                    false => Err(error),
+                }
+            }
+            written => written,
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -202,6 +251,10 @@ impl Read for SpoolReader<'_> {
                 out[..bytes].copy_from_slice(&block[..bytes]);
                 bytes
             }
+            (Some(place), _) if spool.failure.is_some() && place >= spool.in_file => {
+                let left = (spool.end).get((place - spool.in_file) as usize..);
+                left.unwrap_or_default().read(out)?
+            }
             // not from the file's position, which processes share
             (Some(place), Some(file)) => file.read_at(out, place)?,
             (Some(_), None) => 0,
@@ -214,6 +267,10 @@ impl Read for SpoolReader<'_> {
 impl Seek for SpoolReader<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let end = || match &self.spool.file {
+            _ if self.spool.failure.is_some() => {
+                let spool = self.spool;
+                Ok(spool.in_memory + spool.in_file + spool.end.len() as u64)
+            }
             Some(file) => Ok(self.spool.in_memory + (&*file).seek(SeekFrom::End(0))?),
             None => Ok::<_, io::Error>(self.spool.in_memory),
         };
@@ -338,6 +395,55 @@ mod tests {
         assert!(error.to_string().contains("TMPDIR"), "{error}");
         spool.folder = std::env::temp_dir();
         assert!(spool.write(&[7; 10]).is_err());
+    }
+
+    /// A file system with room for 1 MiB.
+    fn full_disk() -> Option<File> {
+        let disk = rustix::fs::memfd_create("full", rustix::fs::MemfdFlags::ALLOW_SEALING).ok()?;
+        let disk = File::from(disk);
+        disk.set_len(1 << 20).ok()?;
+        rustix::fs::fcntl_add_seals(&disk, rustix::fs::SealFlags::GROW).ok()?;
+        Some(disk)
+    }
+
+    #[test]
+    fn a_recording_whose_disk_is_full_has_all_that_came_before_and_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = BLOCK_BYTES as u64 + 77;
+        let mut spool = Spool::within(limit, folder.path().to_owned()).with_end();
+        spool.file = Some(full_disk().unwrap());
+        assert_eq!(spool.failure(), None);
+        // nobody looks at the failure here, so all is kept
+        let (spool, _) = recorded(spool, folder.path());
+        assert!(
+            spool.failure().unwrap().contains("not permitted"),
+            "{:?}",
+            spool.failure()
+        );
+        assert_eq!((spool.in_memory, spool.in_file), (limit, 1 << 20));
+        assert!(spool.end.len() > 1 << 20);
+        check(&spool);
+        let mut copy = Vec::new();
+        spool.write_to(&mut copy).unwrap();
+        assert!(copy.len() as u64 > limit + (2 << 20));
+        // where not even a file can be made
+        let nowhere = Spool::within(limit, PathBuf::from("/nonexistent")).with_end();
+        let (spool, _) = recorded(nowhere, folder.path());
+        assert!(spool.failure().unwrap().contains("TMPDIR"));
+        check(&spool);
+    }
+
+    #[test]
+    fn the_room_for_a_recording_is_that_in_memory_and_on_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::within(1 << 20, folder.path().to_owned());
+        assert_eq!(spool.lacks(1 << 20), Some(0));
+        assert!(spool.lacks(1 << 60).unwrap() > 1 << 59);
+        let nowhere = Spool::within(1 << 20, PathBuf::from("/nonexistent"));
+        assert_eq!(
+            (nowhere.lacks(1 << 20), nowhere.lacks(2 << 20)),
+            (Some(0), None)
+        );
     }
 
     #[test]

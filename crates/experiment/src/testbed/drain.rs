@@ -24,7 +24,7 @@ const PERIOD: Duration = Duration::from_millis(2);
 pub struct RecordingProbe<'a> {
     /// The probe.
     pub probe: &'a mut Probe,
-    /// An error of it must come again at the end.
+    /// Its error ends the load. Whoever owns it must know the error at the end.
     pub sink: &'a mut (dyn EventSink + Send),
 }
 
@@ -40,6 +40,8 @@ pub struct DrainProbe<'a> {
     recorder: Option<RecordingProbe<'a>>,
     /// Set when the server is known to be dead.
     server_gone: &'a AtomicBool,
+    /// Set when another thread that drains cannot go on.
+    sink_failed: Option<&'a AtomicBool>,
     /// Whether an idle gap was long enough for all events since the last time that it was asked.
     caught_up: bool,
 }
@@ -50,7 +52,16 @@ impl<'a> DrainProbe<'a> {
         Self {
             recorder,
             server_gone,
+            sink_failed: None,
             caught_up: true,
+        }
+    }
+
+    /// Ends the load, too, when this is set.
+    const fn until(self, sink_failed: &'a AtomicBool) -> Self {
+        Self {
+            sink_failed: Some(sink_failed),
+            ..self
         }
     }
 }
@@ -69,10 +80,14 @@ impl Hooks for DrainProbe<'_> {
             if !caught_up {
                 probe.drain(usize::MAX);
             }
-            // its error comes again
-            let _ = probe.relieve(&mut **sink);
+            if probe.relieve(&mut **sink).is_err() {
+                return true;
+            }
         }
-        self.server_gone.load(Ordering::Relaxed)
+        let sink_failed = self
+            .sink_failed
+            .is_some_and(|it| it.load(Ordering::Relaxed));
+        sink_failed || self.server_gone.load(Ordering::Relaxed)
     }
 }
 
@@ -87,12 +102,14 @@ pub fn draining<'a, T>(
 ) -> T {
     match recorder {
         Some(RecordingProbe { probe, sink }) if !free.is_empty() => {
+            let failed = AtomicBool::new(false);
             let drain = || {
-                // its error comes again
-                let _ = probe.drain_into(sink);
+                if probe.drain_into(sink).is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
             };
             beside(free, drain, || {
-                load(&mut DrainProbe::new(None, server_gone))
+                load(&mut DrainProbe::new(None, server_gone).until(&failed))
             })
         }
         recorder => load(&mut DrainProbe::new(recorder, server_gone)),

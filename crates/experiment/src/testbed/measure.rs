@@ -10,10 +10,10 @@ use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::{host, probe as probe_failure};
 use taillab_console::progress::Phase;
 use taillab_host::observe::{self, Counters};
-use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock, disk};
 use taillab_load::{FleetRun, OpenFleet, Pace, Waiting, arrivals_verdict};
 use taillab_model::summary::{ArrivalsVerdict, LoadSegment};
-use taillab_model::{Monotonic, Nanos, RecordingContext, RecordingWriter};
+use taillab_model::{EventSink, Monotonic, Nanos, PackedEvent, RecordingContext, RecordingWriter};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -58,6 +58,8 @@ pub struct Recorded {
     pub server_cpus: Option<CpuUsage>,
     /// Bytes of the recording that were written to the disk while requests were sent: the memory did not suffice.
     pub spilled: u64,
+    /// Why the recording ends early, where the disk was full.
+    pub cut_short: Option<String>,
     /// The warm-up is a part of the measurement: nothing that was sent after it was answered.
     pub with_warm_up: bool,
 }
@@ -171,13 +173,15 @@ pub fn measure(
     )?;
     probe.detach();
     // what is on the disk by now was written while requests were sent
-    let spilled = recording.0.out().written_to_disk();
+    let spilled = recording.writer.out().written_to_disk();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
     observe::name_own(&mut context, &roots);
     let mut load = load?;
+    recording.is_over = true;
     probe.finish_into(&mut recording).map_err(unwritable)?;
-    let lost = probe.lost().map_err(probe_failure)?;
+    let mut lost = probe.lost().map_err(probe_failure)?;
+    lost.ring_full += recording.dropped;
     let with_warm_up = counts_warm_up(&mut load);
     let began = load
         .start()
@@ -188,10 +192,13 @@ pub fn measure(
     context.started_unix_s = started_unix_s;
     let from = if with_warm_up { began } else { began + warm_up };
     context.measure_from_ns = Some(from.nanos_since_boot());
-    let (writer, occupancy) = recording;
+    let LoadSink {
+        writer, occupancy, ..
+    } = recording;
     let generator = &rig.placement().client;
     context.cuts = cuts(&load, generator, &occupancy.occupants(&context.threads));
     let mut spool = writer.finish(&context, lost).map_err(unwritable)?;
+    let cut_short = spool.failure().map(str::to_owned);
     spool.add(counted);
     spool.add(stalls(&load, generator));
     Ok(Recorded {
@@ -201,6 +208,7 @@ pub fn measure(
         spool,
         context,
         spilled,
+        cut_short,
         segments: follower.segments(),
         pace,
         began,
@@ -219,15 +227,62 @@ fn counts_warm_up(load: &mut FleetRun) -> bool {
     alone
 }
 
-/// Where the events of a load go: into its recording, and who comes onto the generator's CPUs is noted.
-type LoadSink = (RecordingWriter<Spool>, Occupancy);
+/// Where the events of a load go: into its recording, and who comes onto the generator's CPUs is noted. Where the disk
+/// is full, the load ends, and the recording is what was written until then.
+struct LoadSink {
+    writer: RecordingWriter<Spool>,
+    occupancy: Occupancy,
+    /// Events that there was no room for.
+    dropped: u64,
+    /// The load is over: what is still to come is taken or counted.
+    is_over: bool,
+}
+
+impl EventSink for LoadSink {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        self.occupancy.take(cpu, events)?;
+        let Some(why) = self.writer.out().failure() else {
+            return self.writer.take(cpu, events);
+        };
+        self.dropped += events.len() as u64;
+        match self.is_over {
+            true => Ok(()),
+            false => Err(io::Error::other(why)),
+        }
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.writer.settle(before)
+    }
+}
+
+/// What is lacking for the recording of so many requests; `None` if there is enough room, or that is not known.
+pub fn lacking_room(roots: &Roots, requests: f64) -> Option<String> {
+    /// Upper bound of what a request takes: goldens without content take 11 to 38 bytes for each.
+    const RECORDED_PER_REQUEST: f64 = 60.0;
+    let spool = Spool::of_load(roots);
+    let bytes = (requests * RECORDED_PER_REQUEST) as u64;
+    let lacking = spool.lacks(bytes).filter(|lacking| *lacking > 0)?;
+    Some(format!(
+        "the recording may take {}, and {} of that fit neither into memory nor into {}: it may end early; name \
+         another folder in TMPDIR, or send fewer requests",
+        disk::Bytes(bytes),
+        disk::Bytes(lacking),
+        spool.folder().display(),
+    ))
+}
 
 /// Begins the recording of a load.
 fn begun(rig: &Rig, base: Monotonic, context: &RecordingContext) -> Result<LoadSink, Failure> {
     let spool = Spool::of_load(rig.roots());
     let writer = RecordingWriter::new(spool, base, context).map_err(unwritable)?;
     let generator = rig.placement().client.iter();
-    Ok((writer, Occupancy::new(base, generator, context.stamps)))
+    Ok(LoadSink {
+        writer,
+        occupancy: Occupancy::new(base, generator, context.stamps),
+        dropped: 0,
+        is_over: false,
+    })
 }
 
 /// Attaches the probe, with room for the events of all phases.

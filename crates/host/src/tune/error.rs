@@ -12,9 +12,8 @@ pub enum TuneError {
     Journal(#[from] JournalError),
     /// No place for the journal.
     #[error(
-        "no place for the journal of changes: HOME and XDG_STATE_HOME are not set; set one of \
-         them, \
-         or run as root (sudo)"
+        "no place for the journal of changes: neither HOME nor XDG_STATE_HOME names a folder of this user; set \
+         one of them, or run as root (sudo)"
     )]
     NoHome,
     /// A journal that cannot be followed.

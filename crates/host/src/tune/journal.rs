@@ -9,6 +9,7 @@
 //! All settings are state of the running kernel: a reboot undoes them, and a journal of another
 //! boot is only removed.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -21,7 +22,7 @@ use super::change::{Change, ChangeResult, ChangeState, Point, Watch};
 use super::error::TuneError;
 use super::setting::{FileSetting, Form, Setting};
 use crate::clock::unix_s;
-use crate::journal::{JournalFolder, boot_id, failed};
+use crate::journal::{JournalFolder, boot_id, failed, state_of};
 use crate::process::ProcessIdentity;
 use crate::roots::Roots;
 
@@ -36,13 +37,19 @@ pub(super) const UNKNOWN: &str = "unknown";
 
 /// Where the journals of this user are.
 pub(super) fn folder_of_this_user() -> Result<JournalFolder, TuneError> {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if rustix::process::geteuid().is_root() {
+    let uid = rustix::process::geteuid().as_raw();
+    folder_of(uid, |name| std::env::var_os(name))
+}
+
+/// As the rigs' journals, but not in a folder for everybody: what is found in it later is put back.
+fn folder_of(
+    uid: u32,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<JournalFolder, TuneError> {
+    if uid == 0 {
         return Ok(JournalFolder::at("/var/lib/taillab/tune"));
     }
-    let state = of("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| Some(Path::new(&of("HOME")?).join(".local/state")));
-    let state = state.ok_or(TuneError::NoHome)?;
+    let state = state_of(uid, &variable).ok_or(TuneError::NoHome)?;
     Ok(JournalFolder::at(state.join("taillab/tune")))
 }
 
@@ -368,4 +375,55 @@ pub(super) fn read(folder: &JournalFolder, id: u32) -> Result<Option<Record>, Tu
         }
     }
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `su` and `setpriv` leave HOME and XDG_STATE_HOME of the user before.
+    #[test]
+    fn a_folder_of_somebody_else_is_no_place_for_a_journal() {
+        let place = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        // somebody who is not root, whoever runs this
+        let owner = fs::symlink_metadata(place.path())
+            .map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
+        assert_eq!(owner.unwrap(), uid);
+        let named = |name: &'static str, of: u32| {
+            let home = place.path().as_os_str().to_owned();
+            folder_of(of, move |asked| (asked == name).then(|| home.clone()))
+        };
+        let other = uid + 1;
+        for name in ["HOME", "XDG_STATE_HOME"] {
+            assert!(
+                matches!(named(name, other), Err(TuneError::NoHome)),
+                "{name}"
+            );
+        }
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        std::os::unix::fs::chown(&own, Some(other), None).ok();
+        let is_other =
+            fs::symlink_metadata(&own).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
+        // only root can give a folder away
+        let of = if is_other.unwrap() == other {
+            other
+        } else {
+            uid
+        };
+        let found = folder_of(of, |asked| {
+            (asked == "HOME").then(|| own.clone().into_os_string())
+        });
+        if of != 0 {
+            assert_eq!(
+                found.unwrap(),
+                JournalFolder::at(own.join(".local/state/taillab/tune"))
+            );
+        }
+        assert_eq!(
+            folder_of(0, |_| None).unwrap(),
+            JournalFolder::at("/var/lib/taillab/tune")
+        );
+    }
 }

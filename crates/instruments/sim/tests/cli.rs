@@ -652,3 +652,40 @@ fn a_figure_that_cannot_be_written_takes_away_neither_the_result_nor_the_other_f
     assert!(page.is_file());
     serde_json::from_slice::<Value>(&output.stdout).unwrap();
 }
+
+/// A service without a home, and a user whose numbers have commas.
+#[test]
+fn no_home_and_another_locale_change_nothing() {
+    let args = ["sim", "--json", "-u", "0.5", "-n", "20000", "--seed", "3"];
+    let in_place = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+        let output = command
+            .args(args)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let mut result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        // how long it took
+        result.as_object_mut().unwrap().remove("engine");
+        result
+    };
+    let usual = in_place(&[("HOME", "/root"), ("LC_ALL", "C")]);
+    assert!(usual["utilization"].as_f64().unwrap() > 0.4, "{usual}");
+    assert_eq!(in_place(&[]), usual);
+    assert_eq!(
+        in_place(&[("LC_ALL", "de_DE.UTF-8"), ("LC_NUMERIC", "de_DE.UTF-8")]),
+        usual
+    );
+}
+
+/// Nobody can make a folder there, not even root.
+#[test]
+fn a_folder_that_cannot_be_written_is_said_in_one_line() {
+    let output = taillab(&["sim", "-q", "-u", "0.5", "-n", "20000", "-o", "/proc/here"]);
+    let said = stderr(&output);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("/proc/here"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}

@@ -1,8 +1,10 @@
-//! What every protocol sends, byte for byte, and damaged answers to it: a bounded, seeded run of the
-//! checks that `crates/taillab/fuzz` runs without a limit.
+//! What every protocol sends, byte for byte, and damaged answers to it: the same ones each time in `make test`, others
+//! each time in `make fuzz`. `crates/taillab/fuzz` runs the same checks, guided by what they cover.
 
 mod checks;
 mod mutate;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use taillab_load::protocol::{Decoded, PROTOCOLS, Protocol};
 
@@ -11,6 +13,41 @@ use mutate::Mutator;
 
 /// Damaged answers for each protocol.
 const CASES: usize = 300_000;
+
+/// How many damaged answers are tried.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    /// Added to the seed of each protocol.
+    seed: u64,
+    /// For so long; `None`: [`CASES`].
+    length: Option<Duration>,
+}
+
+impl Effort {
+    /// What `FUZZ_SECONDS` asks for, shared by so many protocols; it is given for each test, which run side by side.
+    fn asked(protocols: usize) -> Self {
+        let seconds = std::env::var("FUZZ_SECONDS").ok();
+        let length = seconds.map(|text| Duration::from_secs(text.parse().unwrap()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let seed = length.map_or(0, |_| now.as_secs());
+        eprintln!("seed {seed}");
+        Self {
+            seed,
+            length: length.map(|length| length / protocols as u32),
+        }
+    }
+
+    /// The numbers of the cases.
+    fn cases(self) -> impl Iterator<Item = usize> {
+        /// To read the clock takes as long as a case.
+        const LOOK_EVERY: usize = 1_000;
+        let began = Instant::now();
+        (0..).take_while(move |case| match self.length {
+            None => *case < CASES,
+            Some(length) => !case.is_multiple_of(LOOK_EVERY) || began.elapsed() < length,
+        })
+    }
+}
 
 /// How many cases ended in which way, to be sure that every branch was reached.
 #[derive(Debug, Default)]
@@ -173,7 +210,7 @@ fn answer(opcode: u8, extras: u8, status: u8, opaque: u32, body: &[u8]) -> Vec<u
 }
 
 /// Gives damaged answers to a stream's codec.
-fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], seed: u64) {
+fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], (seed, effort): (u64, Effort)) {
     for bytes in valid {
         let taken = asked.iter().any(|asked| {
             matches!(
@@ -184,9 +221,11 @@ fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], seed: u64) {
         });
         assert!(taken, "{label}: {} is no answer", bytes.escape_ascii());
     }
-    let mut mutator = Mutator::new(seed);
+    let mut mutator = Mutator::new(effort.seed + seed);
     let mut seen = Seen::default();
-    for case in 0..CASES {
+    let mut tried = 0;
+    for case in effort.cases() {
+        tried = case + 1;
         let bytes = mutator.damaged(valid);
         let asked = &asked[case % asked.len()];
         let checked =
@@ -199,14 +238,20 @@ fn run(label: &str, asked: &[StreamRequest], valid: &[Vec<u8>], seed: u64) {
             Err(_) => panic!("{label}, case {case}: b\"{}\"", bytes.escape_ascii()),
         }
     }
-    let enough = CASES / 100;
+    eprintln!("{tried} answers to {label} on a stream");
+    let enough = tried / 100;
     assert!(
         seen.partial > enough && seen.answers > enough && seen.malformed > enough,
         "{label}: {seen:?}"
     );
 }
 
-fn run_datagrams(label: &str, asked: &DatagramRequest, valid: &[Vec<u8>], seed: u64) {
+fn run_datagrams(
+    label: &str,
+    asked: &DatagramRequest,
+    valid: &[Vec<u8>],
+    (seed, effort): (u64, Effort),
+) {
     for datagram in valid {
         let shown = datagram.escape_ascii();
         assert!(
@@ -214,19 +259,29 @@ fn run_datagrams(label: &str, asked: &DatagramRequest, valid: &[Vec<u8>], seed: 
             "{label}: {shown} is no answer"
         );
     }
-    let mut mutator = Mutator::new(seed);
-    let mut taken = 0;
-    for _ in 0..CASES {
-        taken += usize::from(check_datagram(asked, &mutator.damaged(valid)));
+    let mut mutator = Mutator::new(effort.seed + seed);
+    let (mut tried, mut taken) = (0, 0);
+    for case in effort.cases() {
+        let bytes = mutator.damaged(valid);
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check_datagram(asked, &bytes)
+        }));
+        taken += usize::from(
+            checked
+                .unwrap_or_else(|_| panic!("{label}, case {case}: b\"{}\"", bytes.escape_ascii())),
+        );
+        tried = case + 1;
     }
+    eprintln!("{tried} answers to {label} in datagrams");
     assert!(
-        taken > CASES / 100 && taken < CASES - CASES / 100,
-        "{label}: {taken}"
+        taken > tried / 100 && taken < tried - tried / 100,
+        "{label}: {taken} of {tried}"
     );
 }
 
 #[test]
 fn every_protocol_on_a_stream() {
+    let effort = Effort::asked(PROTOCOLS.len());
     for (seed, protocol) in (1..).zip(&PROTOCOLS) {
         let label = protocol.label;
         let (requests, answers) = on_stream(protocol);
@@ -234,13 +289,15 @@ fn every_protocol_on_a_stream() {
         let mut asked: Vec<_> = asked.map(|o| checks::on_stream(protocol, *o)).collect();
         let sent: Vec<_> = asked.iter_mut().map(StreamRequest::request).collect();
         assert_eq!(sent, requests, "{label}");
-        run(label, &asked, &answers, seed);
+        run(label, &asked, &answers, (seed, effort));
     }
 }
 
 #[test]
 fn every_protocol_in_datagrams() {
-    for (seed, protocol) in (7..).zip(PROTOCOLS.iter().filter(|p| p.over_udp())) {
+    let over_udp = || PROTOCOLS.iter().filter(|p| p.over_udp());
+    let effort = Effort::asked(over_udp().count());
+    for (seed, protocol) in (7..).zip(over_udp()) {
         let label = protocol.label;
         let (requests, answers) = in_datagrams(protocol);
         let mut asked = checks::in_datagrams(protocol);
@@ -249,6 +306,6 @@ fn every_protocol_in_datagrams() {
             .map(|o| asked.request(*o, 7))
             .collect();
         assert_eq!(sent, requests, "{label}");
-        run_datagrams(label, &asked, &answers, seed);
+        run_datagrams(label, &asked, &answers, (seed, effort));
     }
 }

@@ -17,32 +17,14 @@
 #define TAILLAB_CONNECTIONS_BPF_H
 
 #include "common.bpf.h"
-
-#define SET_BITS 15
-#define WAY_BITS 3
-#define WAYS (1 << WAY_BITS)
-#define PLACE_BITS (SET_BITS + WAY_BITS) /* as in taillab_model */
-#define TIMES_BITS 6
-#define TIMES_MASK ((1 << TIMES_BITS) - 1)
+#include "table.h"
 
 /* bits of jiffies below the unit in which it is noted when a place was used */
 #define USED_SHIFT 6
 
-/* the other end of a connection, or who sent a datagram */
-struct client {
-	u32 address[4]; /* in network order, IPv4 mapped into IPv6 */
-	u32 port;
-};
-
 /* known to the verifier by its name */
 struct bpf_spin_lock {
 	u32 val;
-};
-
-struct holder {
-	u64 hash; /* without the highest TIMES_BITS, which the set tells; then how often the place was given away */
-	u32 used; /* when, as in used_now() */
-	u32 unused;
 };
 
 struct set {
@@ -66,38 +48,9 @@ static __always_inline void set_ipv4(struct client *client, __be32 address)
 	client->address[3] = address;
 }
 
-static __always_inline bool is_ipv4(const struct client *client)
-{
-	return !client->address[0] && !client->address[1] &&
-	       client->address[2] == bpf_htonl(0xffff);
-}
-
-/* a bijection (David Stafford's mix 13 of MurmurHash3's finalizer) */
-static __always_inline u64 mixed(u64 x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
-static __always_inline u64 hash_of(const struct client *client, u64 seed)
-{
-	u64 low = (u64)client->address[2] << 32 | client->address[3];
-
-	if (is_ipv4(client))
-		return mixed(((u64)client->address[3] << 16 | client->port) ^ seed);
-	seed = mixed(((u64)client->address[0] << 32 | client->address[1]) ^ ~seed);
-	return mixed(mixed(seed ^ low) ^ client->port);
-}
-
 static __always_inline u32 used_now(void)
 {
 	return bpf_jiffies64() >> USED_SHIFT;
-}
-
-static __always_inline u32 number_of(u32 set, u32 way, u64 hash)
-{
-	return (u32)(hash & TIMES_MASK) << PLACE_BITS | set << WAY_BITS | way;
 }
 
 /* the second value of an event of a connection; the highest 8 bits of its number are in the event's extra bits */
@@ -123,70 +76,53 @@ static __always_inline bool announce(u32 cpu, struct ring *ring, u64 now, u32 co
 }
 
 /* Gives a place of this set to a client, and announces it at `now`. */
-static __noinline u32 give_place(const struct client *client, u32 index, u64 hash, u64 now)
+static __noinline u32 give_place(const struct client *client, u32 index, u64 rest, u64 now)
 {
-	u32 cpu = bpf_get_smp_processor_id(), used = used_now(), most = 0, way = 0, i;
+	u32 cpu = bpf_get_smp_processor_id(), used = used_now(), way;
 	struct set *set = bpf_map_lookup_elem(&connections, &index);
 	struct ring *ring = this_ring(cpu);
-	bool is_there = false;
-	u64 found = 0;
+	bool is_there; /* another CPU was faster */
+	u64 held;
 
 	if (!ring || !set)
 		return 0;
 	bpf_spin_lock(&set->lock);
-	for (i = 0; i < WAYS; i++) {
-		u32 age = used - set->of[i].used;
-
-		/* another CPU was faster */
-		if (set->of[i].hash >> TIMES_BITS == hash >> TIMES_BITS) {
-			is_there = true;
-			way = i;
-			break;
-		}
-		if (age > most) {
-			most = age;
-			way = i;
-		}
-	}
-	/* the verifier wants to see the bounds */
-	barrier_var(way);
-	way &= WAYS - 1;
-	found = set->of[way].hash;
+	way = way_of(set->of, rest, used, &is_there);
+	held = set->of[way].hash;
 	if (!is_there) {
-		found = hash | ((found + 1) & TIMES_MASK);
-		*(volatile u64 *)&set->of[way].hash = found;
+		held = given_after(held, rest);
+		*(volatile u64 *)&set->of[way].hash = held;
 		set->of[way].used = used;
 	}
 	bpf_spin_unlock(&set->lock);
 	/* what nobody can read is not said: the next event of the client tries again */
-	if (!is_there && !announce(cpu, ring, now, number_of(index, way, found), client))
-		*(volatile u64 *)&set->of[way].hash = found & TIMES_MASK;
-	return number_of(index, way, found);
+	if (!is_there && !announce(cpu, ring, now, number_of(index, way, held), client))
+		*(volatile u64 *)&set->of[way].hash = taken_back(held);
+	return number_of(index, way, held);
 }
 
 /* The number of a client's connection. If it is new it is announced, at `now`: not after the event that has it. */
 static __always_inline u32 connection_of(const struct ring *ring, u64 now,
 					 const struct client *client)
 {
-	u64 hash = hash_of(client, ring->seed);
-	u32 index = hash >> (64 - SET_BITS), used = used_now(), i;
+	u64 hash = hash_of(client, ring->seed), rest = rest_of(hash);
+	u32 index = set_of(hash), used = used_now(), i;
 	struct set *set = bpf_map_lookup_elem(&connections, &index);
 
 	if (!set)
 		return 0;
-	hash <<= TIMES_BITS;
 #pragma unroll
 	for (i = 0; i < WAYS; i++) {
 		u64 held = *(volatile u64 *)&set->of[i].hash;
 
-		if ((held ^ hash) >> TIMES_BITS)
+		if (!is_held_by(held, rest))
 			continue;
 		/* seldom: other CPUs read it */
 		if (set->of[i].used != used)
 			set->of[i].used = used;
 		return number_of(index, i, held);
 	}
-	return give_place(client, index, hash, now ? now : bpf_ktime_get_ns());
+	return give_place(client, index, rest, now ? now : bpf_ktime_get_ns());
 }
 
 /* an event of a connection */

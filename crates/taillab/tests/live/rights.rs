@@ -277,8 +277,11 @@ fn a_pid_namespace_of_its_own_is_refused_in_one_line() {
         return;
     }
     let port = free_port().to_string();
-    let commands: [&[&str]; 4] = [
+    // `noise` measures without the probe then, and says so; no other command reads the kernel's numbers of threads
+    let commands: [&[&str]; 6] = [
         &["run", "memcached", "-R", "1000", "-d", "1s", "--no-save"],
+        &["trace", "-p", "1", "-d", "1s", "--no-save"],
+        &["trace", "--no-save", "-d", "1s", "--", "sleep", "5"],
         &[
             "run",
             "memcached",

@@ -44,6 +44,25 @@ fn an_echo_is_measured_over_every_transport() {
     }
 }
 
+/// More than any client can send: it ends when it should, and says what was left. Sending all of it would take twenty
+/// times as long.
+#[test]
+fn a_rate_beyond_the_client_ends_in_time() {
+    let (_responder, target) = responder("udp", Listen::loopback());
+    let args = [
+        "-d", "1s", "--warmup", "0", "--floor", "off", "--json", "-R", "10M",
+    ];
+    let ran = run(&target, &args);
+    assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
+    assert!(ran.stderr.contains("had not sent"), "{ran:?}");
+    let result = ran.json();
+    let requests = number(&result, "/load/requests");
+    assert!(requests < 5_000_000, "{requests}");
+    // by the load's own clock: the first ones were due at its beginning
+    let last = number(&result, "/load/response_time/max");
+    assert!(last < 3_000_000_000, "{last} ns");
+}
+
 #[test]
 fn the_kernels_stamps_lie_within_the_clients() {
     for (transport, both) in [("udp", true), ("tcp", false)] {

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::summed::{Sum, Summed};
+use crate::id_map::IdMap;
 use crate::ledger::label::Label;
 
 /// Runs in a block, and blocks in the next larger one.
@@ -55,6 +56,37 @@ impl Blocks {
     }
 }
 
+/// The last run of each label, and the generation in which that is its place. The first labels are in a list. With a
+/// place there for each of thousands, the histories of as many workers would fill the memory.
+#[derive(Clone, Debug, Default)]
+struct LastRuns {
+    first: Vec<(u64, usize)>,
+    others: IdMap<(u64, usize)>,
+}
+
+impl LastRuns {
+    /// So many labels are in the list.
+    const FIRST: Label = 128;
+    /// There is none.
+    const NONE: (u64, usize) = (u64::MAX, 0);
+
+    #[inline]
+    fn of(&mut self, label: Label) -> &mut (u64, usize) {
+        if label >= Self::FIRST {
+            return self.others.entry(label).or_insert(Self::NONE);
+        }
+        let place = label as usize;
+        if place >= self.first.len() {
+            self.first.resize(place + 1, Self::NONE);
+        }
+        &mut self.first[place]
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, usize)> {
+        self.first.iter_mut().chain(self.others.values_mut())
+    }
+}
+
 /// Labelled lengths end to end, and their sums in blocks; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
@@ -65,7 +97,7 @@ pub(super) struct Runs {
     /// Changes whenever the places of the runs change.
     generation: u64,
     /// The last run of each label, and the generation in which that is its place.
-    last: Vec<(u64, usize)>,
+    last: LastRuns,
     /// Whole blocks, the smallest first. The last run is in none of them, since it may still grow.
     blocks: Vec<Blocks>,
     /// Memory in which a block is summed.
@@ -101,10 +133,7 @@ impl Runs {
             self.end_block();
         }
         let place = self.runs.len();
-        if label as usize >= self.last.len() {
-            self.last.resize(label as usize + 1, (u64::MAX, 0));
-        }
-        let (generation, before) = &mut self.last[label as usize];
+        let (generation, before) = self.last.of(label);
         if *generation == self.generation {
             self.runs[*before].next = (place - *before) as u32;
         }
@@ -183,7 +212,7 @@ impl Runs {
         }
         let before = self.generation;
         self.generation += 1;
-        for (generation, place) in &mut self.last {
+        for (generation, place) in self.last.iter_mut() {
             if *generation == before && *place >= forgotten {
                 (*generation, *place) = (self.generation, *place - forgotten);
             }

@@ -40,9 +40,10 @@ pub(super) fn again(
         seed: args.seed,
         latency,
     };
+    let messages = Messages::of(args.common);
+    warn_of_root(&repeated.experiments, messages)?;
     let mut pairs = Vec::new();
     let order = order(args.seed, of_each as usize);
-    let messages = Messages::of(args.common);
     for (pair, before_first) in order.into_iter().enumerate() {
         messages.note(&format!("pair {} of {of_each}", pair + 1));
         pairs.push(repeated.pair(pair, before_first)?);
@@ -111,6 +112,22 @@ impl Repeated {
             .cloned()
             .ok_or_else(|| Failure::failed(format!("{file} has not the latency that is compared")))
     }
+}
+
+/// Says which of these files have their server run as root, before that is done.
+fn warn_of_root(files: &[PathBuf; 2], messages: Messages) -> Result<(), Failure> {
+    let mut said = None;
+    for file in files {
+        let experiment = Experiment::resolve_on(None, None, Some(file), Vec::new())?;
+        let warning = experiment
+            .root_by_file(Some(file))
+            .filter(|_| said != Some(file));
+        if let Some(warning) = warning {
+            messages.note(&format_args!("warning: {warning}"));
+            said = Some(file);
+        }
+    }
+    Ok(())
 }
 
 /// The experiment beside a result of `run`.

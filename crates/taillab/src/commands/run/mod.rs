@@ -98,7 +98,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir.as_mut())?;
     let junit = limits::write(&asserted, &analysed.report);
     note_precision(&experiment, &analysed.report, messages);
-    let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
+    let stopped = recorded.load.stopped;
+    let is_whole = stopped.is_none() && server_failure.is_none() && recorded.cut_short.is_none();
     let fixed = match fix.fix && is_whole {
         true => {
             let load = (&experiment, recorded.rate_per_s);
@@ -125,22 +126,31 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         &analysed,
         &attachments,
     )?;
-    let ended = ended((recorded.load.stopped, server_failure), fixed, &analysed);
+    let failure = server_failure.or_else(|| recorded.cut_short.as_deref().map(disk_full));
+    let ended = ended((stopped, failure), fixed, &analysed);
     let written = rundir.map_or(Ok(()), RunDir::outcome).and(junit);
     with_files(ended, written)
 }
 
 /// How the command ends, apart from its files.
 fn ended(
-    (stopped, server_failure): (Option<StopReason>, Option<Failure>),
+    (stopped, failure): (Option<StopReason>, Option<Failure>),
     fixed: Result<(), Failure>,
     analysed: &Analysed,
 ) -> Result<Exit, Failure> {
-    match (stopped, server_failure) {
+    match (stopped, failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
         _ => fixed.map(|()| analysed.exit()),
     }
+}
+
+/// The recording ended early; what it has is shown.
+fn disk_full(why: &str) -> Failure {
+    Failure::failed(format!(
+        "the measurement ended early, since its recording could not be written: {why}; name another folder in TMPDIR, \
+         or send fewer requests"
+    ))
 }
 
 /// Why the measurements failed: how the server ended says more than what its client saw of that.
@@ -266,7 +276,7 @@ fn measurement_facts(
     let facts = MeasurementFacts {
         command: "run",
         target: Some(experiment.server.title()),
-        partial: load.stopped.is_some(),
+        partial: load.stopped.is_some() || recorded.cut_short.is_some(),
         server_cpus: recorded.server_cpus,
         before_load: Some(BeforeLoad {
             calibration: calibrated.calibration,
@@ -338,8 +348,8 @@ fn expected_bytes(experiment: &Experiment, save_capture: bool) -> u64 {
     (seconds * rate * (BYTES_PER_REQUEST + recorded) + BYTES_FIXED) as u64
 }
 
-/// Conditions of the testbed and of the machine that affect this kind of run, whether its warm-up counts, and whether
-/// its recording was written to the disk.
+/// Conditions of the testbed and of the machine that affect this kind of run, whether its warm-up counts, whether its
+/// recording was written to the disk, and whether that was full.
 fn conditions(environment: &Environment, recorded: &Recorded) -> Vec<Reason> {
     let reason = |hazard: &FoundHazard| {
         let text = match &hazard.remedy {
@@ -356,6 +366,7 @@ fn conditions(environment: &Environment, recorded: &Recorded) -> Vec<Reason> {
     (environment.hazards.iter().map(reason))
         .chain(warm_up)
         .chain((recorded.spilled > 0).then(|| spilled(recorded.spilled)))
+        .chain(recorded.cut_short.as_deref().map(cut_short))
         .collect()
 }
 
@@ -367,6 +378,16 @@ fn spilled(bytes: u64) -> Reason {
          fewer of them, record less (--disturbances, --stamps), or free memory"
     );
     Reason::new("recording_on_disk", text)
+}
+
+/// The disk did not suffice for the recording either.
+fn cut_short(why: &str) -> Reason {
+    let text = format!(
+        "the recording could not be written ({why}), so no more requests were sent, and the events that were still to \
+         be written count as lost; name another folder in TMPDIR, send fewer requests, or record less \
+         (--disturbances, --stamps)"
+    );
+    Reason::new("recording_cut_short", text)
 }
 
 /// Everything that needs the server: storing the keys, calibration, the load.
@@ -389,6 +410,11 @@ fn take_measurements(
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate = measure::rate_or_following(rig, experiment, &calibrated);
     messages.step(&announced(rate, experiment, &calibrated));
+    let length = experiment.workload.warmup + experiment.workload.longest();
+    let requests = rate.first_per_s() * length.as_secs_f64();
+    if let Some(lacking) = measure::lacking_room(rig.roots(), requests) {
+        messages.note(&format_args!("warning: {lacking}"));
+    }
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
     context.hypervisor = environment.virtualization.hypervisor();

@@ -1,9 +1,10 @@
 //! The screen of `--live`, which shows the last second, every second.
 
 mod exporter;
+mod names;
 mod tty;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -13,13 +14,14 @@ use taillab_console::exit::Failure;
 use taillab_console::print::style;
 use taillab_experiment::pipeline::{Analysed, LiveWindows};
 use taillab_host::Roots;
-use taillab_host::observe::{self, OwnCost};
+use taillab_host::observe::OwnCost;
 use taillab_model::summary::Observer;
-use taillab_model::{Event, EventKind, Nanos, RecordingContext, ThreadName, Tid};
+use taillab_model::{Event, Nanos, RecordingContext};
 use taillab_report::live::{self, Moment};
 use taillab_report::terminal::Style;
 
 use self::exporter::Exporter;
+use self::names::Names;
 use self::tty::Tty;
 pub use self::tty::ensure_there;
 use super::totals::Totals;
@@ -52,8 +54,7 @@ pub struct Screen<'a> {
     tty: Option<Tty>,
     exporter: Option<Exporter>,
     context: RecordingContext,
-    /// Threads whose names were asked for.
-    named: HashSet<Tid>,
+    names: Names,
     analysis: AnalysisArgs,
     roots: &'a Roots,
     /// The server's processes.
@@ -93,7 +94,7 @@ impl<'a> Screen<'a> {
             tty: draws.then(Tty::take),
             exporter,
             context: context.clone(),
-            named: HashSet::new(),
+            names: Names::default(),
             analysis: AnalysisArgs {
                 slowest: Some(0),
                 ..args.analysis
@@ -187,7 +188,7 @@ impl<'a> Screen<'a> {
         if std::mem::replace(&mut self.skipped, skipped) != skipped {
             self.analysed = None;
         }
-        self.name(&events);
+        (self.names).update(&events, &mut self.context, self.roots, self.processes);
         let Some(first) = events.first() else {
             return;
         };
@@ -215,29 +216,6 @@ impl<'a> Screen<'a> {
         self.shown.last = last;
         self.shown.whole = self.whole.moment();
         self.shown.p99_history = self.p99.iter().copied().collect();
-    }
-
-    /// Reads the names of new threads while they live.
-    fn name(&mut self, events: &[Event]) {
-        let switched = events.iter().filter_map(|event| match event.kind {
-            EventKind::Switched { next, .. } => Some(next),
-            _ => None,
-        });
-        let new = switched.filter(|tid| *tid != 0 && self.named.insert(*tid));
-        let mut seen = std::mem::take(&mut self.context.threads);
-        seen.extend(new.map(|tid| ThreadName {
-            tid,
-            pid: 0,
-            comm: String::new(),
-            server: false,
-            real_time: None,
-        }));
-        observe::name_threads(&mut self.context, self.roots, seen, self.processes);
-        observe::name_own(&mut self.context, self.roots);
-        // threads that are gone stay numbers
-        self.context
-            .threads
-            .retain(|thread| !thread.comm.is_empty());
     }
 
     fn moment(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) -> Moment {

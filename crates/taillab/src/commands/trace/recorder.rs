@@ -118,6 +118,9 @@ impl Recorder {
     /// Drains the probe once, and adds events of our own.
     fn turn(&mut self) -> io::Result<()> {
         self.probe.drain_into(&mut self.sinks)?;
+        if let Some(why) = self.sinks.writer.out().failure() {
+            return Err(io::Error::other(why.to_owned()));
+        }
         let (sinks, mut inserted) = (&mut self.sinks, Ok(()));
         self.counters.look(now(), |event| {
             if inserted.is_ok() {

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""churn-memory.py PID SECONDS NAME NAMESPACE: samples the memory of `taillab trace --live` and of its child, and fails if it
+grows, or if the tracer lost or forgot something. Its figures are at port 9188 of the network namespace."""
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+# what an allocator may keep, and the noise of one sample
+MAY_GROW_MB = 16
+# to connect, to load the probe, and for the first windows
+SETTLE_S = 3
+
+tracer, seconds, name, namespace = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+
+
+def of_process(pid):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) / 1024
+    except (OSError, TypeError):
+        return None
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as listed:
+            return [int(child) for child in listed.read().split()]
+    except OSError:
+        return []
+
+
+def family(pid):
+    """The process and all below it: `ip netns exec` becomes the tracer itself."""
+    found = [pid]
+    for child in children(pid):
+        found += family(child)
+    return found
+
+
+def figures():
+    """The tracer's own figures; empty where it does not answer."""
+    ask = (
+        "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9188/metrics', timeout=5).read().decode())"
+    )
+    command = ["ip", "netns", "exec", namespace, "python3", "-c", ask]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    lines = (line.rsplit(" ", 1) for line in said.splitlines() if not line.startswith("#") and " " in line)
+    return {name: float(value) for name, value in lines if re.fullmatch(r"[-+.0-9e]+", value)}
+
+
+def total(found, part):
+    return sum(value for key, value in found.items() if key.startswith(f"taillab_{part}"))
+
+
+every = min(10, seconds / 20)
+began, samples, last = time.monotonic(), [], {}
+while time.monotonic() - began < seconds - every:
+    time.sleep(every)
+    sizes = [size for pid in family(tracer) if (size := of_process(pid)) is not None]
+    if not sizes:
+        sys.exit(f"error: the tracer of {name} ended after {time.monotonic() - began:.0f} s")
+    if time.monotonic() - began > SETTLE_S:
+        samples.append(sum(sizes))
+    if found := figures():
+        last = found
+quarter = len(samples) // 4
+second = statistics.median(samples[quarter : 2 * quarter])
+fourth = statistics.median(samples[3 * quarter :])
+requests, lost, forgotten = (total(last, part) for part in ("matched", "lost_events", "forgotten"))
+print(
+    f"{name}: {requests / (time.monotonic() - began):.0f} connections per second, {second:.0f} MB in the second quarter, "
+    f"{fourth:.0f} MB in the last one, {lost:.0f} events lost, {forgotten:.0f} connections forgotten"
+)
+wrong = [
+    text
+    for ok, text in [
+        (requests > 100 * seconds, f"only {requests:.0f} requests"),
+        (fourth <= second + MAY_GROW_MB, f"its memory grew by {fourth - second:.0f} MB"),
+        (lost == 0, f"{lost:.0f} events were lost"),
+        (forgotten == 0, f"{forgotten:.0f} connections or threads were forgotten while in use"),
+    ]
+    if not ok
+]
+sys.exit(f"error: {name}: " + "; ".join(wrong) if wrong else 0)
