@@ -356,7 +356,9 @@ fn without_its_imbalance_an_uneven_server_is_as_one_queue() {
         for change in ["without imbalance", "shared-queue"] {
             let mut forecasts = predicted.predictions.iter();
             let found = forecasts.find(|forecast| forecast.change == change);
-            let points = &found.unwrap_or_else(|| panic!("{change}: {predicted:#?}")).points;
+            let points = &found
+                .unwrap_or_else(|| panic!("{change}: {predicted:#?}"))
+                .points;
             assert!(points.len() >= 2, "{points:?}");
             for point in points {
                 let ratio = point.predicted_ns.get() as f64 / at(&one_truth, point.q);
