@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod each;
+mod exact_queues;
 #[path = "fuzz/main.rs"]
 mod fuzz;
 mod memcached;

@@ -1,4 +1,4 @@
-//! What the documents for contributors name exists: paths, modules, constants, links. README names what it must.
+//! What the documents for contributors name exists: paths, modules, constants, links, tests. README names what it must.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -228,6 +228,132 @@ fn a_link_that_leads_nowhere_is_found() {
     let page = root().join("README.md");
     let text = "[a](CONTRIBUTING.md#recipes) [b](no.md) [c](CONTRIBUTING.md#no) [d](https://x/no)";
     assert_eq!(broken(&page, text), ["no.md", "CONTRIBUTING.md#no"]);
+}
+
+/// A `cargo test -p PACKAGE … FILTER` of a document: it runs what has the filter in its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TestCommand {
+    package: String,
+    filters: Vec<String>,
+}
+
+impl TestCommand {
+    /// Those of a page that name a package.
+    fn all(page: &str) -> Vec<Self> {
+        let begins = page.match_indices("cargo test ");
+        let commands = begins.filter_map(|(at, start)| {
+            let line = page[..at].rsplit('\n').next().unwrap_or_default();
+            // a span may go on in the next line, a command in a block does not
+            let end = if line.contains('`') { '`' } else { '\n' };
+            let rest = &page[at + start.len()..];
+            Self::parse(rest.split(end).next().unwrap_or_default())
+        });
+        commands.collect()
+    }
+
+    fn parse(arguments: &str) -> Option<Self> {
+        const WITH_VALUE: [&str; 6] = [
+            "--test",
+            "--bin",
+            "--example",
+            "--bench",
+            "--features",
+            "-j",
+        ];
+        let mut words = arguments
+            .split_whitespace()
+            .take_while(|word| !word.starts_with('#'));
+        let (mut package, mut filters) = (None, Vec::new());
+        while let Some(word) = words.next() {
+            if matches!(word, "-p" | "--package") {
+                package = words.next();
+            } else if WITH_VALUE.contains(&word) {
+                words.next();
+            } else if !word.starts_with('-') {
+                filters.push(word.to_owned());
+            }
+        }
+        let package = package?.to_owned();
+        Some(Self { package, filters })
+    }
+
+    /// The filters that match no test of the package, as far as the names of its modules and functions say.
+    fn matching_nothing(&self, root: &Path, tree: &Tree) -> Vec<String> {
+        let (all_modules, functions) = names_in(root, tree, &self.package);
+        let is_there = |filter: &&String| {
+            let (modules, last) = filter.rsplit_once("::").unwrap_or(("", filter));
+            let mut modules = modules.split("::").filter(|module| !module.is_empty());
+            let has = |module| all_modules.iter().any(|name| name == module);
+            let mut names = all_modules.iter().chain(&functions);
+            modules.all(has) && names.any(|name| name.contains(last))
+        };
+        let filters = self.filters.iter();
+        filters.filter(|it| !is_there(it)).cloned().collect()
+    }
+}
+
+/// The names of a package's modules (its files and folders, too), and of its functions.
+fn names_in(root: &Path, tree: &Tree, package: &str) -> (Vec<String>, Vec<String>) {
+    let wanted = format!("name = \"{package}\"\n");
+    let is_its = |path: &&String| {
+        let text = fs::read_to_string(root.join(path.trim_start_matches('/')));
+        path.ends_with("/Cargo.toml") && text.is_ok_and(|text| text.contains(&wanted))
+    };
+    let manifest = tree.paths.iter().find(is_its);
+    let Some(folder) = manifest.and_then(|path| path.strip_suffix("Cargo.toml")) else {
+        return Default::default();
+    };
+    let sources = tree.paths.iter().filter(|path| path.ends_with(".rs"));
+    let sources = sources.filter_map(|path| Some((path, path.strip_prefix(folder)?)));
+    let (mut modules, mut functions) = (Vec::new(), Vec::new());
+    for (path, inside) in sources {
+        let of_path = inside.trim_end_matches(".rs").split('/');
+        modules.extend(of_path.map(str::to_owned));
+        let text = fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap();
+        for (keyword, names) in [("fn ", &mut functions), ("mod ", &mut modules)] {
+            let named = text.split(keyword).skip(1);
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let named = named.map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default());
+            names.extend(named.map(str::to_owned));
+        }
+    }
+    (modules, functions)
+}
+
+#[test]
+fn the_tests_that_pages_tell_to_run_are_there() {
+    let (root, tree) = (root(), Tree::read(&root()));
+    let pages = tree.paths.iter().map(|path| path.trim_start_matches('/'));
+    let pages = pages.filter(|path| path.ends_with(".md") && !path.contains("/."));
+    let mut commands = 0;
+    for page in pages {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        for command in TestCommand::all(&text) {
+            let nothing = command.matching_nothing(&root, &tree);
+            assert_eq!(nothing, [""; 0], "{page}: {command:?} runs no such test");
+            commands += 1;
+        }
+    }
+    assert!(commands > 5, "{commands}");
+}
+
+#[test]
+fn a_command_that_runs_no_test_is_found() {
+    let page = "a `cargo test -p taillab-experiment --lib fix::decide::table --\n--ignored`, \
+        `cargo test -p taillab --bin taillab fix::decide::table`\n```\n\
+        cargo test -p taillab-queueing --test no_such_name -- no_such_filter  # as said\n\
+        cargo test --workspace no_such_filter\n```\n";
+    let commands = TestCommand::all(page);
+    let packages: Vec<&str> = commands.iter().map(|it| it.package.as_str()).collect();
+    assert_eq!(
+        packages,
+        ["taillab-experiment", "taillab", "taillab-queueing"]
+    );
+    let (root, tree) = (root(), Tree::read(&root()));
+    let nothing = |command: &TestCommand| command.matching_nothing(&root, &tree);
+    let nothing: Vec<Vec<String>> = commands.iter().map(nothing).collect();
+    assert!(nothing[0].is_empty(), "{nothing:?}");
+    assert_eq!(nothing[1..], [["fix::decide::table"], ["no_such_filter"]]);
 }
 
 #[test]

@@ -145,7 +145,12 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
 
     /// The work for request `i` is done at `at_ns`: it leaves, and the server continues.
     fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
-        let (departure, free) = self.departs(i, at_ns);
+        let ends = self.departs(i, at_ns);
+        self.leaves(i, ends, server);
+    }
+
+    /// The response to request `i` leaves, and its worker continues at `free`.
+    fn leaves(&mut self, i: usize, (departure, free): (u64, u64), server: &mut QueueServer<'_>) {
         (self.done)(i, departure);
         let after = self.requests[i].after_ns;
         server.free_ns = match after {
@@ -156,8 +161,14 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
 
     /// Serves request `i` without interruption.
     fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut QueueServer<'_>) {
-        let at = server.finish(&self.change.limits, start, work);
-        self.complete(i, at, server);
+        let rest = u64::from(self.requests[i].rest_ns(self.change));
+        let at = server.finish(&self.change.limits, start, work - rest);
+        if rest == 0 {
+            return self.complete(i, at, server);
+        }
+        let awake = at + self.blocked_ns(i);
+        let departure = server.finish(&self.change.limits, awake, rest);
+        self.leaves(i, (departure, departure), server);
     }
 
     fn assigned_in_order(&mut self, mut servers: Vec<QueueServer<'_>>) {

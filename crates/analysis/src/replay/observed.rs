@@ -149,6 +149,16 @@ impl Job {
         self.before_ns.min(self.work_limit_ns(change))
     }
 
+    /// The part of [`Self::before_ns`] that follows a sleep in the middle of it, under `change`.
+    #[inline]
+    pub(super) fn rest_ns(&self, change: &Change) -> u32 {
+        // where the probe was blind, it is not known what came first
+        if self.blocked_ns(change) == 0 || self.hidden || self.is_sent_late() {
+            return 0;
+        }
+        self.before_ns(change).saturating_sub(self.first_ns)
+    }
+
     /// The place of this request, number `i`, in the order of `change`.
     #[inline]
     pub(super) fn rank(&self, i: usize, change: &Change) -> u32 {

@@ -544,15 +544,18 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
             return;
         };
         self.observed.requests[i].slept |= 1 << cause as u32;
-        if !self.shared {
-            // what ran on its CPU meanwhile does not matter: the whole sleep is one vacation
+        let slept = if self.shared {
+            // how long it then waits for its CPU follows from what others do there
+            let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
+            until.saturating_sub(since) + shallow + deep
+        } else if self.worker_cpus.is_some() {
+            // what ran on its CPU meanwhile does not matter; another worker may sleep as long for it, at another time
+            from.saturating_sub(since)
+        } else {
+            // there is no other worker: the whole sleep is one vacation
             let source = self.sleep_source(cause);
-            let server = if self.worker_cpus.is_some() { w } else { cpu };
-            return self.observed.vacations[server].push(since, from, source);
-        }
-        // how long it then waits for its CPU follows from what others do there
-        let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
-        let slept = until.saturating_sub(since) + shallow + deep;
+            return self.observed.vacations[cpu].push(since, from, source);
+        };
         let job = &mut self.observed.requests[i];
         if job.blocked_ns == 0 {
             job.first_ns = self.workers[w].on_core_ns;

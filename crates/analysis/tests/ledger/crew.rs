@@ -1,6 +1,7 @@
 //! A simulated kernel with several workers, each at home on one CPU. They take their requests from one socket,
 //! or each from its own. It emits what the probe would. The same crew without its disturbances has the same
-//! arrivals and the same demands, so what a disturbance cost each request is known.
+//! arrivals and the same demands, so what a disturbance cost each request is known. So has the same crew with the
+//! other kind of queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,8 +15,9 @@ use taillab_model::{
 
 use super::kernel::{BURST, CLIENT_CPU, IPI, RECEIVE, SWITCH, Traffic, Truth, WORKER, What};
 
-/// Clients; the packets of each come in on one CPU.
-const CLIENTS: usize = 32;
+/// The system calls in which workers sleep, by their numbers on x86-64.
+const EPOLL_WAIT: u16 = 232;
+const CLOCK_NANOSLEEP: u16 = 230;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Crew {
@@ -26,9 +28,14 @@ pub(crate) struct Crew {
     pub(crate) cpus: usize,
     /// All take from one socket; otherwise each client is bound to one worker's socket.
     pub(crate) shared: bool,
-    /// Of the CPUs.
+    /// The packets of each come in on one CPU.
+    pub(crate) clients: usize,
+    /// Of the CPUs; of the workers, where they wait for each request.
     pub(crate) utilization: f64,
     pub(crate) service: u64,
+    /// The workers are virtual: besides the service, each request takes a wait on a timer, this long on average and
+    /// exponential.
+    pub(crate) waits: Option<u64>,
     /// Of CPU 0: a thread or an interrupt, every so often on average, for so long.
     pub(crate) disturbances: Vec<(What, u64, u64)>,
     /// One request in so many takes so much longer.
@@ -43,8 +50,10 @@ impl Default for Crew {
             workers: 2,
             cpus: 2,
             shared: true,
+            clients: 32,
             utilization: 0.75,
             service: 12_000,
+            waits: None,
             disturbances: Vec::new(),
             slow: None,
         }
@@ -63,9 +72,17 @@ impl Crew {
         }
     }
 
-    /// What a request costs a CPU.
+    /// What a request costs a CPU; with waits, what it costs a worker.
     pub(crate) fn service_time(&self) -> Nanos {
-        Nanos::new(self.service + RECEIVE + IPI)
+        Nanos::new(self.waits.unwrap_or(0) + self.service + RECEIVE + IPI)
+    }
+
+    /// The servers of the queue: the CPUs, unless the workers leave them while they serve.
+    pub(crate) fn servers(&self) -> usize {
+        match self.waits {
+            Some(_) => self.workers,
+            None => self.cpus,
+        }
     }
 
     pub(crate) fn context(&self) -> RecordingContext {
@@ -94,7 +111,7 @@ impl Crew {
     pub(crate) fn run(&self) -> Traffic {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut exp = |mean: f64| 1 + (-mean * rng.random::<f64>().max(1e-12).ln()) as u64;
-        let gap = self.service_time().get() as f64 / (self.utilization * self.cpus as f64);
+        let gap = self.service_time().get() as f64 / (self.utilization * self.servers() as f64);
         let mut kernel = Kernel::new(self);
         let mut at = 1_000_000;
         for number in 0..self.requests {
@@ -113,11 +130,16 @@ impl Crew {
                 kernel.due(next, Due::Disturbance(what, length));
             }
         }
-        let mut ids = [0_u16; CLIENTS];
+        let mut ids = vec![0_u16; self.clients];
         for request in &mut kernel.truth {
-            let client = rng.random_range(0..CLIENTS);
+            let client = rng.random_range(0..self.clients);
             request.key = RequestKey::hashed(0, 40_000 + client as u16, ids[client]);
             ids[client] = ids[client].wrapping_add(1);
+        }
+        if let Some(mean) = self.waits {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
+            let mut wait = || (-(mean as f64) * rng.random::<f64>().max(1e-12).ln()) as u64;
+            kernel.waits = (0..self.requests).map(|_| wait()).collect();
         }
         kernel.run()
     }
@@ -135,6 +157,8 @@ enum Due {
     Handler(usize),
     /// The thread on this CPU has ended a part of its work, unless it was interrupted since.
     Thread(usize, u32),
+    /// The wait of this worker is over.
+    Timer(usize),
 }
 
 /// Interrupts and softirqs, which go before all threads.
@@ -190,6 +214,8 @@ struct Kernel<'a> {
     sleepers: VecDeque<usize>,
     /// By socket.
     queues: Vec<VecDeque<usize>>,
+    /// How long the worker waits for each request; none if it computes.
+    waits: Vec<u64>,
     events: Vec<Event>,
     truth: Vec<Truth>,
 }
@@ -214,6 +240,7 @@ impl<'a> Kernel<'a> {
             workers: vec![Worker::default(); crew.workers],
             sleepers: VecDeque::new(),
             queues: vec![VecDeque::new(); crew.workers],
+            waits: Vec::new(),
             events: Vec::new(),
             truth: Vec::new(),
         };
@@ -221,9 +248,9 @@ impl<'a> Kernel<'a> {
             // each is seen once, and then sleeps
             let k = w % crew.cpus;
             kernel.now = 1_000 * (w as u64 + 1);
-            kernel.switch(k, 0, tid(w), false, false);
+            kernel.switch(k, 0, tid(w), false, None);
             kernel.now += 500;
-            kernel.switch(k, tid(w), 0, false, true);
+            kernel.switch(k, tid(w), 0, false, Some(EPOLL_WAIT));
             kernel.falls_asleep(w);
         }
         kernel
@@ -239,9 +266,10 @@ impl<'a> Kernel<'a> {
         self.events.push(Event { at, cpu, kind });
     }
 
-    fn switch(&mut self, k: usize, prev: Tid, next: Tid, preempted: bool, asleep: bool) {
-        let asleep = asleep.then_some(Asleep {
-            call: Some(232),
+    /// `asleep` is the call in which `prev` sleeps, if it does.
+    fn switch(&mut self, k: usize, prev: Tid, next: Tid, preempted: bool, asleep: Option<u16>) {
+        let asleep = asleep.map(|call| Asleep {
+            call: Some(call),
             uninterruptible: false,
             stopped: false,
         });
@@ -275,6 +303,7 @@ impl<'a> Kernel<'a> {
                         self.done(k);
                     }
                 }
+                Due::Timer(w) => self.wait_is_over(w),
             }
         }
         self.events.sort_by_key(|event| event.at);
@@ -382,6 +411,18 @@ impl<'a> Kernel<'a> {
             On::Nobody | On::Switching => 0,
         };
         self.emit_on(k as u16, EventKind::Woken { tid: tid(w), by });
+        self.wants_cpu(w);
+    }
+
+    /// The wait of a worker is over, which is an interrupt of its own CPU.
+    fn wait_is_over(&mut self, w: usize) {
+        let home = (w % self.cpus.len()) as u16;
+        self.emit_on(home, EventKind::Woken { tid: tid(w), by: 0 });
+        self.wants_cpu(w);
+    }
+
+    /// A worker that is awake wants its CPU, and gets it if nobody has it.
+    fn wants_cpu(&mut self, w: usize) {
         let home = w % self.cpus.len();
         self.cpus[home].runnable.push_back(w);
         if self.cpus[home].on == On::Nobody {
@@ -426,9 +467,9 @@ impl<'a> Kernel<'a> {
             On::Worker(w) => {
                 self.workers[w].left = self.cpus[k].left;
                 self.cpus[k].runnable.push_front(w);
-                self.switch(k, tid(w), BURST, true, false);
+                self.switch(k, tid(w), BURST, true, None);
             }
-            _ => self.switch(k, 0, BURST, false, false),
+            _ => self.switch(k, 0, BURST, false, None),
         }
         self.cpus[k].on = On::Burst;
         self.cpus[k].left = length;
@@ -438,15 +479,15 @@ impl<'a> Kernel<'a> {
     fn done(&mut self, k: usize) {
         match self.cpus[k].on {
             On::Nobody => return,
-            On::Switching => self.next(k, 0, false),
-            On::Burst => self.next(k, BURST, false),
+            On::Switching => self.next(k, 0, None),
+            On::Burst => self.next(k, BURST, None),
             On::Worker(w) => self.served(k, w),
         }
         self.goes_on(k);
     }
 
     /// The next worker comes to a CPU after `prev`, or nobody.
-    fn next(&mut self, k: usize, prev: Tid, asleep: bool) {
+    fn next(&mut self, k: usize, prev: Tid, asleep: Option<u16>) {
         let Some(w) = self.cpus[k].runnable.pop_front() else {
             self.switch(k, prev, 0, false, asleep);
             self.cpus[k].on = On::Nobody;
@@ -471,7 +512,7 @@ impl<'a> Kernel<'a> {
             }
             None => {
                 self.falls_asleep(w);
-                self.next(k, tid(w), true);
+                self.next(k, tid(w), Some(EPOLL_WAIT));
             }
         }
     }
@@ -494,7 +535,13 @@ impl<'a> Kernel<'a> {
             0 => {
                 self.emit_on(k as u16, EventKind::ReadReturned { tid, returned: 64 });
                 let slow = self.crew.slow.filter(|(every, _)| number % every == 0);
-                2 * part + slow.map_or(0, |(_, longer)| longer)
+                let left = 2 * part + slow.map_or(0, |(_, longer)| longer);
+                if let Some(&wait) = self.waits.get(number) {
+                    self.workers[w].left = left;
+                    self.due(self.now + wait, Due::Timer(w));
+                    return self.next(k, tid, Some(CLOCK_NANOSLEEP));
+                }
+                left
             }
             1 => {
                 self.emit_on(k as u16, EventKind::WriteCalled { tid });

@@ -8,7 +8,7 @@ use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Window, match_events};
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, CauseShare};
 use taillab_model::summary::BusyPeriods;
 use taillab_model::{Event, Monotonic, Nanos, Recording};
 
@@ -21,7 +21,7 @@ use super::{Found, explained_in};
 const BURSTS: (What, u64, u64) = (What::Thread, 60_000_000, 2_000_000);
 
 fn options(crew: &Crew) -> AnalysisOptions {
-    let workers = NonZeroU32::new(crew.cpus as u32).unwrap();
+    let workers = NonZeroU32::new(crew.servers() as u32).unwrap();
     let from = Monotonic::from_nanos_since_boot(0);
     let t = crew.service_time();
     let busy = BusyPeriods {
@@ -34,7 +34,8 @@ fn options(crew: &Crew) -> AnalysisOptions {
         left_out: 0,
     };
     AnalysisOptions {
-        busy_periods: Some(busy),
+        // the time that virtual workers take is no time of a CPU
+        busy_periods: Some(busy).filter(|_| crew.waits.is_none()),
         ..AnalysisOptions::new(t, workers, from)
     }
 }
@@ -268,7 +269,8 @@ fn each_kind_of_queue_is_near_its_own_ideal() {
     }
 }
 
-fn forecast(crew: &Crew, traffic: &Traffic) -> Predicted {
+/// What is forecast; of the causes that the queue shows, if none are given.
+fn forecast(crew: &Crew, traffic: &Traffic, causes: &[CauseShare]) -> Predicted {
     let context = crew.context();
     let timeline = Timeline::build(traffic.events.iter().copied(), &context);
     let matched = match_events(traffic.events.iter().copied(), &MatchOptions::default());
@@ -277,7 +279,7 @@ fn forecast(crew: &Crew, traffic: &Traffic) -> Predicted {
     let observed = Observed::build(&matched, &cores, &context, from);
     let basis = Basis {
         sojourn: &sojourns(&traffic.truth),
-        causes: &[],
+        causes,
         service_time: crew.service_time(),
         process: None,
     };
@@ -294,7 +296,7 @@ fn without_bursts_a_shared_queue_is_as_it_then_is() {
     for crew in [shared(2), shared(4), own] {
         let traffic = crew.run();
         let calm = sojourns(&crew.without_disturbances().run().truth);
-        let predicted = forecast(&crew, &traffic);
+        let predicted = forecast(&crew, &traffic, &[]);
         let fit = predicted.model_fit.as_ref().unwrap();
         assert!(fit.good, "{fit:?}");
         assert_eq!(
@@ -313,6 +315,56 @@ fn without_bursts_a_shared_queue_is_as_it_then_is() {
                 "p{}: {ratio} {crew:?}",
                 100.0 * point.q
             );
+        }
+    }
+}
+
+/// Two workers that wait 5 ms for each request, exponential, at 200 requests per second from three clients.
+fn uneven(cpus: usize) -> Crew {
+    Crew {
+        requests: 40_000,
+        workers: 2,
+        cpus,
+        shared: false,
+        clients: 3,
+        utilization: 0.5,
+        waits: Some(5_000_000),
+        ..Crew::default()
+    }
+}
+
+/// Of two workers, one has two of three clients. Without the imbalance, it is as one queue with the same arrivals and the
+/// same waits. In theory, p99 is 63.1 ms with a queue each, and 28.3 ms in the one queue (M/M/2).
+#[test]
+fn without_its_imbalance_an_uneven_server_is_as_one_queue() {
+    for cpus in [1, 2] {
+        let own = uneven(cpus);
+        let traffic = own.run();
+        let one = Crew {
+            shared: true,
+            ..own.clone()
+        };
+        let (own_truth, one_truth) = (sojourns(&traffic.truth), sojourns(&one.run().truth));
+        for (measured, exact_ns) in [(&own_truth, 63.1e6), (&one_truth, 28.33e6)] {
+            let ratio = at(measured, 0.99) / exact_ns;
+            assert!((0.9..1.1).contains(&ratio), "{ratio}");
+        }
+        let found = explained(&own, &traffic);
+        let predicted = forecast(&own, &traffic, &found.causes);
+        let fit = predicted.model_fit.as_ref().unwrap();
+        assert!(fit.good, "{fit:?}");
+        for change in ["without imbalance", "shared-queue"] {
+            let mut forecasts = predicted.predictions.iter();
+            let found = forecasts.find(|forecast| forecast.change == change);
+            let points = &found
+                .unwrap_or_else(|| panic!("{change}: {predicted:#?}"))
+                .points;
+            assert!(points.len() >= 2, "{points:?}");
+            for point in points {
+                let ratio = point.predicted_ns.get() as f64 / at(&one_truth, point.q);
+                println!("{cpus} CPUs, {change}, p{}: {ratio:.3}", 100.0 * point.q);
+                assert!((0.8..1.2).contains(&ratio), "{cpus}, {change}: {point:?}");
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What the choice of connections does to the queues of a server whose workers have their own: a simulation with the
-//! generator's own choice.
+//! generator's own choice. Beside it, what one queue for all workers makes of the same load.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use taillab_queueing::exact::Mdc;
+use taillab_queueing::exact::{Mdc, Mmc};
 
 use super::habits::Draw;
 use super::rotation::Rotation;
@@ -17,10 +17,11 @@ const REQUESTS: usize = 800_000;
 /// A nanosecond clock: times of service are this many of it on average.
 const SERVICE: f64 = 1_000_000.0;
 
-/// A server whose workers have their own connections, dealt to them in turn.
+/// A server whose workers have their own connections, dealt to them in turn, or serve all from one queue.
 struct Server {
     workers: usize,
     connections: usize,
+    is_shared: bool,
     /// Share of the time in which all workers together work.
     load: f64,
     /// The length of each service, from a number that is exponential with mean 1.
@@ -54,7 +55,10 @@ impl Server {
             }
             let connection = choose(k, &mut rotation);
             rotation.took(connection);
-            let worker = &mut free_at[connection % self.workers];
+            let worker = match self.is_shared {
+                true => free_at.iter_mut().min().expect("there is a worker"),
+                false => &mut free_at[connection % self.workers],
+            };
             *worker = came.max(*worker) + ((self.service)(exponential()) * SERVICE) as u64;
             leaves.push(Reverse((*worker, connection)));
             *worker - came
@@ -71,6 +75,7 @@ impl Server {
 const FOUR: Server = Server {
     workers: 4,
     connections: 256,
+    is_shared: false,
     load: 0.75,
     service: |_| 1.0,
 };
@@ -116,17 +121,49 @@ fn the_more_workers_the_more_their_own_queues_cost() {
     }
 }
 
+/// The server of `preset:multicore`, of four workers at 70 % with exponential services: the exact p99 of each of four
+/// M/M/1 is 15.35 services. A pool of 64 connections shows 10.6, and one of the preset's 256 connections 13.7: the fewer
+/// there are, the more of them wait at the slow worker, which therefore gets fewer requests.
+#[test]
+fn the_smaller_a_pool_the_more_it_hides_of_exponential_services() {
+    let multicore = Server {
+        load: 0.7,
+        service: |exponential| exponential,
+        ..FOUR
+    };
+    let exact = Mmc::new(1, multicore.load).unwrap();
+    near(exact.sojourn_upper_quantile_services(0.01), 15.35);
+    let draw = Draw::new(1, multicore.connections);
+    near(multicore.p99(|k, _| draw.of(k)), 15.35);
+    for (connections, expected) in [(64, 10.6), (256, 13.7)] {
+        let of_pool = Server {
+            connections,
+            ..multicore
+        };
+        let found = of_pool.p99(|_, rotation| rotation.next().unwrap());
+        near(found, expected);
+    }
+}
+
 /// Services of 5 ms, exponential, at 200/s on two workers, of which one has two of three connections. Two
 /// M/M/1 with two thirds and one third of the rate: of all, 2/3·e^(−x/3) + 1/3·e^(−2x/3) take longer than x
-/// services, which is 1 % at 12.6 of them, 63 ms. A shared queue has 28 ms.
+/// services, which is 1 % at 12.6 of them, 63 ms. A shared queue is an M/M/2, with 5.67 services, 28 ms.
 #[test]
 fn two_connections_of_three_on_one_worker_are_its_queue() {
     let uneven = Server {
         workers: 2,
         connections: 3,
+        is_shared: false,
         load: 0.5,
         service: |exponential| exponential,
     };
     let draw = Draw::new(1, uneven.connections);
     near(uneven.p99(|k, _| draw.of(k)), 12.6);
+    let shared = Server {
+        is_shared: true,
+        ..uneven
+    };
+    let exact = Mmc::new(2, shared.load).unwrap();
+    near(exact.sojourn_upper_quantile_services(0.01), 5.67);
+    near(shared.p99(|k, _| draw.of(k)), 5.67);
 }

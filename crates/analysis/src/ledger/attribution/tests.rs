@@ -220,6 +220,36 @@ fn the_work_for_a_request_does_not_grow_with_the_queue() {
     assert!(most[2] < 2 * most[0] && most[2] < 1_000, "{most:?}");
 }
 
+/// The same for one queue of four workers on four CPUs, all of which have more to do than they can: what one of them
+/// loses is in the histories of all.
+#[test]
+fn the_work_for_a_request_does_not_grow_with_a_shared_queue() {
+    let most = [300, 3_000, 9_000].map(|queue| {
+        let crew = Crew {
+            requests: 4 * queue,
+            workers: 4,
+            cpus: 4,
+            utilization: 1.5,
+            disturbances: vec![
+                (What::Thread, 5_000_000, 900_000),
+                (What::Interrupt, 300_000, 30_000),
+            ],
+            slow: Some((3, 20_000)),
+            ..Crew::default()
+        };
+        let options = LedgerOptions {
+            service_time: crew.service_time(),
+            workers: std::num::NonZeroU32::new(4).unwrap(),
+            ..options(&Plan::default())
+        };
+        let whole = (Nanos::MAX, None);
+        let checked = check_events(&crew.run().events, &crew.context(), &options, whole);
+        assert!(checked.longest_queue >= queue, "{checked:?}");
+        checked.most_looked_at
+    });
+    assert!(most[2] < 2 * most[0] && most[2] < 1_000, "{most:?}");
+}
+
 #[test]
 fn what_gets_no_entry_is_not_split_into_pieces() {
     let plan = busy(300, 600);

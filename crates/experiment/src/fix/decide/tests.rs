@@ -115,6 +115,15 @@ fn a_change_that_does_nothing_is_rarely_kept_or_called_worse() {
     assert!(wrong <= 9, "{wrong} of 60");
 }
 
+/// The same with the most pairs that a trial may have, and so with the most looks.
+#[test]
+fn a_change_that_does_nothing_is_rarely_kept_or_called_worse_in_sixty_pairs() {
+    let wrong = (0..40)
+        .filter(|seed| claims(&trial(*seed, 1.0, 60).0))
+        .count();
+    assert!(wrong <= 7, "{wrong} of 40");
+}
+
 /// Whether one of eight changes that do nothing is kept or called worse, in a session that shares its level.
 pub(super) fn any_of_eight(session: u64, most: usize) -> bool {
     let mut level = Level::full();
@@ -141,6 +150,46 @@ fn a_change_that_halves_the_tail_is_kept_after_few_pairs() {
         assert!(pairs <= 20, "{pairs}");
         assert_eq!(judgement.decided, Some((0.999, DecidedBy::Measured)));
     }
+}
+
+/// A block whose sojourns are the percentiles of an exponential distribution, `factor` times as long as usual.
+fn even(factor: f64) -> Vec<Nanos> {
+    const REQUESTS: u32 = 2_500;
+    let at = |place| -((f64::from(place) + 0.5) / f64::from(REQUESTS)).ln();
+    (0..REQUESTS)
+        .map(|place| Nanos::new((at(place) * 1e5 * factor) as u64))
+        .collect()
+}
+
+/// Eight pairs, of which one says the opposite of all others: a bootstrap calls that a difference, on either side. Of
+/// the 256 ways to exchange blocks, nine are as extreme, and a level of 5 % has room for six of them on each side.
+#[test]
+fn where_one_pair_of_eight_disagrees_neither_side_is_proven() {
+    let trial = |factor: f64| {
+        let mut pairs = Pairs::default();
+        for pair in 0..8 {
+            let (before, after) = if pair == 5 {
+                (factor, 1.0)
+            } else {
+                (1.0, factor)
+            };
+            pairs.push(even(before), even(after));
+        }
+        let (_, bootstrapped) = deciding(&pairs).unwrap();
+        (judge(&of(&pairs)), bootstrapped)
+    };
+    // the rule of before called this worse
+    let (slower, bootstrapped) = trial(1.1);
+    assert!(bootstrapped.lo > 1.0, "{bootstrapped:?}");
+    assert!(!claims(&slower), "{slower:?}");
+    let says = "less than 5 % better, if at all";
+    assert!(slower.reason.ends_with(says), "{slower:?}");
+    // and here half of a proof
+    let (faster, bootstrapped) = trial(1.0 / 1.1);
+    assert!(bootstrapped.hi < 1.0, "{bootstrapped:?}");
+    assert_eq!(faster.outcome, FixOutcome::Inconclusive, "{faster:?}");
+    let says = "chance alone gives this too often";
+    assert!(faster.reason.contains(says), "{faster:?}");
 }
 
 /// A few stalls, in blocks with and without the change, hide its effect on p99.9.

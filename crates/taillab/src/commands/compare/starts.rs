@@ -35,7 +35,7 @@ pub(super) fn again(
     let both = [&args.before, &args.after];
     let repeated = Repeated {
         experiments: [experiment_of(both[0])?, experiment_of(both[1])?],
-        rates: rates(both, saved)?,
+        rates: rates(both, saved.map(rate_of))?,
         folder: folder_of(args)?,
         seed: args.seed,
         latency,
@@ -149,9 +149,8 @@ fn experiment_of(result: &Path) -> Result<PathBuf, Failure> {
 /// The rate at which each is started, where its experiment does not say it. A load by utilisation follows the capacity
 /// that each start finds, so the loads would differ: where both are so, both get the rate of the first result, and
 /// else each that of its own.
-fn rates(results: [&PathBuf; 2], saved: [&Saved; 2]) -> Result<[Option<f64>; 2], Failure> {
+fn rates(results: [&PathBuf; 2], measured: [Option<f64>; 2]) -> Result<[Option<f64>; 2], Failure> {
     let says = [says_rate(results[0])?, says_rate(results[1])?];
-    let measured = saved.map(|saved| saved.load.as_ref().map(|load| load.target_rate_per_s));
     Ok(match says {
         [false, false] => [measured[0]; 2],
         [first, second] => [
@@ -159,6 +158,11 @@ fn rates(results: [&PathBuf; 2], saved: [&Saved; 2]) -> Result<[Option<f64>; 2],
             measured[1].filter(|_| !second),
         ],
     })
+}
+
+/// The rate of the load that a result was measured with.
+fn rate_of(saved: &Saved) -> Option<f64> {
+    saved.load.as_ref().map(|load| load.target_rate_per_s)
 }
 
 /// Whether the experiment of a result has its load in requests per second.
@@ -181,4 +185,40 @@ fn folder_of(args: &CompareArgs) -> Result<PathBuf, Failure> {
         ))
     })?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rates of two experiments with these loads, measured with 1,000 and with 900 requests per second.
+    fn rates_of(loads: [&str; 2]) -> [Option<f64>; 2] {
+        let place = tempfile::tempdir().unwrap();
+        let results = [0, 1].map(|which| {
+            let result = place.path().join(which.to_string());
+            fs::create_dir(&result).unwrap();
+            let text = format!(
+                "[server]\nkind = \"memcached\"\n[workload]\n{}\n",
+                loads[which]
+            );
+            fs::write(result.join(EXPERIMENT), text).unwrap();
+            result
+        });
+        rates([&results[0], &results[1]], [Some(1_000.0), Some(900.0)]).unwrap()
+    }
+
+    /// The second one is slower, and a load by its own capacity would hide it.
+    #[test]
+    fn two_loads_by_utilisation_are_held_at_the_rate_of_the_first() {
+        let by_share = "utilization = 0.7";
+        assert_eq!(rates_of([by_share; 2]), [Some(1_000.0); 2]);
+    }
+
+    #[test]
+    fn a_rate_that_an_experiment_says_is_its_own() {
+        let (by_share, by_rate) = ("utilization = 0.7", "rate_per_s = 800.0");
+        assert_eq!(rates_of([by_rate; 2]), [None; 2]);
+        assert_eq!(rates_of([by_rate, by_share]), [None, Some(900.0)]);
+        assert_eq!(rates_of([by_share, by_rate]), [Some(1_000.0), None]);
+    }
 }
