@@ -161,7 +161,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
 
     /// Serves request `i` without interruption.
     fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut QueueServer<'_>) {
-        let rest = u64::from(self.requests[i].rest_ns(self.change));
+        let rest = self.requests[i].rest_ns(self.change);
         let at = server.finish(&self.change.limits, start, work - rest);
         if rest == 0 {
             return self.complete(i, at, server);

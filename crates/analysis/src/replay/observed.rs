@@ -151,7 +151,7 @@ impl Job {
 
     /// The part of [`Self::before_ns`] that follows a sleep in the middle of it, under `change`.
     #[inline]
-    pub(super) fn rest_ns(&self, change: &Change) -> u32 {
+    pub(super) fn rest_ns(&self, change: &Change) -> u64 {
         // where the probe was blind, it is not known what came first
         if self.blocked_ns(change) == 0 || self.hidden || self.is_sent_late() {
             return 0;
