@@ -94,8 +94,8 @@ children+=($!)
 sleep 1
 traced threads echo+tcp "${children[-1]}" 7777 "${CHURN_RATE:-2000}"
 if command -v nginx >/dev/null; then
-  cat >"$out/nginx.conf" <<'CONF'
-daemon off; worker_processes 1; pid /dev/null; error_log stderr;
+  cat >"$out/nginx.conf" <<CONF
+daemon off; worker_processes 1; pid $out/nginx.pid; error_log stderr;
 events { worker_connections 4096; }
 http { access_log off; server { listen 8080; return 200 "x"; } }
 CONF
