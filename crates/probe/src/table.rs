@@ -83,25 +83,25 @@ struct Header {
 impl Header {
     /// Compiles and loads it.
     fn load() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a scratch folder");
         let (source, library) = (
             folder.path().join("table.c"),
             folder.path().join("table.so"),
         );
-        std::fs::write(&source, WRAPPER).unwrap();
+        std::fs::write(&source, WRAPPER).expect("room for a source file");
         let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
         let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/src/bpf");
         let compiled = Command::new(clang)
             .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", headers, "-o"])
             .args([&library, &source])
             .status();
-        assert!(compiled.unwrap().success());
-        let path = CString::new(library.as_os_str().as_bytes()).unwrap();
+        assert!(compiled.expect("clang").success());
+        let path = CString::new(library.as_os_str().as_bytes()).expect("a path without NUL");
         // SAFETY: the path ends with a zero, and the library has no constructors. It is never unloaded.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!library.is_null());
         let symbol = |name: &str| {
-            let name = CString::new(name).unwrap();
+            let name = CString::new(name).expect("a name without NUL");
             // SAFETY: the library is loaded, and the name ends with a zero.
             let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
             assert!(!symbol.is_null(), "{name:?}");

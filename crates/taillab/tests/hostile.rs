@@ -36,6 +36,9 @@ const LARGE_BYTES: usize = 10_000_000;
 /// Large files that are damaged.
 const LARGE_FILES: u64 = 3;
 
+/// Writes a file again with changed contents; `None` where there is nothing to change.
+type Rewrite = fn(&[u8], &mut Xoshiro256PlusPlus) -> Option<Vec<u8>>;
+
 /// A kind of file, and the command that reads it.
 #[derive(Clone, Copy, Debug)]
 struct Target {
@@ -51,7 +54,7 @@ struct Target {
     /// A sound file of nearly [`LARGE_BYTES`], or less where its format packs the values; `None` where no file is large.
     large: Option<fn() -> Vec<u8>>,
     /// Damages what the file means.
-    rewritten: Option<fn(&[u8], &mut Xoshiro256PlusPlus) -> Option<Vec<u8>>>,
+    rewritten: Option<Rewrite>,
     /// Pieces that mean something in such a file.
     words: &'static [&'static [u8]],
     /// Makes checksums right again, so that what is behind them is read.
