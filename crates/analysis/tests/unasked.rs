@@ -171,6 +171,29 @@ fn a_response_to_a_request_from_before_the_recording_is_no_loss() {
     assert_eq!((found.from_before, responses(&found)), (1, 20));
 }
 
+/// What the end of the recording cuts off is not counted, nor is a segment in which it only began.
+#[test]
+fn of_a_long_request_whose_response_is_cut_off_no_part_is_unanswered() {
+    let mut talk = Talk::opened(40_000);
+    let asks = |talk: &mut Talk| {
+        talk.sends(&[b'a'; 3_000]);
+        talk.asks(b"end")
+    };
+    let mut truth = Vec::new();
+    for _ in 0..20 {
+        let t1 = asks(&mut talk);
+        talk.answers(b"piece");
+        talk.wait(30_000_000);
+        truth.push((t1, talk.answers(b"piece")));
+        talk.wait(100_000_000);
+    }
+    asks(&mut talk);
+    talk.answers(b"piece");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(ends(&found), truth);
+    assert_eq!(found.unmatched, []);
+}
+
 /// Nor is it one if the client goes on meanwhile.
 #[test]
 fn a_response_from_before_may_go_on_after_the_next_request_has_come() {

@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// What was only the beginning of another request of the batch.
-    fn parts(&self) -> impl Iterator<Item = Settled> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = Settled> {
         let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
         from_last.next();
         let in_parts = self.turns.in_parts;

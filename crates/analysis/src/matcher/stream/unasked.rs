@@ -94,6 +94,7 @@ impl Connection {
         }
         let requests = self.batch().filter_map(|piece| piece.request);
         settled.extend(requests.map(Settled::Part));
+        settled.extend(self.parts());
         self.departures.clear();
         self.end_turn();
         let read = self.read;
