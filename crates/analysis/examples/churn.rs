@@ -89,6 +89,7 @@ fn connection(n: u64, from: Monotonic) -> Vec<Event> {
         key: key(100),
         more: false,
         resent: false,
+        limit: None,
     };
     kinds.extend([
         (1, 1, begins),

@@ -1,7 +1,9 @@
 //! The matcher's result: requests with their stamps, and everything that could not be matched.
 
 use taillab_model::summary::Matching;
-use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, SentKey, Stamps, Tid};
+use taillab_model::{
+    MiddleStamps, Monotonic, Nanos, Request, RequestKey, SendLimit, SentKey, Stamps, Tid,
+};
 
 use crate::clients::Clients;
 use crate::requests::{Requests, reordered};
@@ -43,6 +45,25 @@ pub struct SentAgain {
     pub last: Monotonic,
     /// How many segments were sent again.
     pub segments: u32,
+}
+
+/// A time in which nothing of a connection left, since TCP had reached a limit: what the server had written waited for
+/// the client or for the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendPause {
+    /// The number of the connection.
+    pub connection: u32,
+    /// When the segment before it left.
+    pub from: Monotonic,
+    /// When the segment after it left.
+    pub to: Monotonic,
+    /// What it waited for at last.
+    pub limit: SendLimit,
+}
+
+impl SendPause {
+    /// A shorter one is a round trip of the fastest networks.
+    pub(crate) const SHORTEST: Nanos = Nanos::from_micros(200);
 }
 
 /// How the response to a datagram is found.
@@ -99,6 +120,8 @@ pub struct Matched {
     pub other_processes: u64,
     /// Responses that were sent again after all of them had left.
     pub sent_again: Vec<SentAgain>,
+    /// When TCP could not send on, in order of their ends.
+    pub send_pauses: Vec<SendPause>,
     /// The client's port (0 if it is not known) of each connection that was set aside, since the server sends there without being
     /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
     /// happened there from then on is not in the other lists.

@@ -65,6 +65,7 @@ fn exchange(n: u32, tid: Tid, from_ns: u64, sent: Option<u16>) -> Vec<Event> {
                 key: end,
                 more: false,
                 resent: false,
+                limit: None,
             },
         ),
         (0, switch(tid, 0)),

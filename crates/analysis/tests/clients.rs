@@ -214,6 +214,7 @@ fn exchange(connection: u32, ns: u64, id: u16) -> Vec<Event> {
                 key,
                 more: false,
                 resent: false,
+                limit: None,
             },
         ),
     ]

@@ -97,6 +97,7 @@ fn serve(events: &mut Vec<Event>, mut now: u64, key: RequestKey) -> u64 {
         key,
         more: false,
         resent: false,
+        limit: None,
     };
     add(events, now + 1_000, out);
     add(events, now + 2_000, switched(tid, 0));

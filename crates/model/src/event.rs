@@ -7,6 +7,15 @@ use crate::{AddressPart, Monotonic, Nanos};
 /// A kernel thread id, unique on the host (the kernel's `pid`).
 pub type Tid = u32;
 
+/// What TCP waits for that has more of a stream to send (RFC 5681, section 2; RFC 9293, section 3.8.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendLimit {
+    /// Room in the window that the client announces: it has not read what came.
+    ClientWindow,
+    /// Room in the congestion window: as much was on its way as that allows.
+    CongestionWindow,
+}
+
 /// What happened, with the data that the matcher needs to join it to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
@@ -109,6 +118,8 @@ pub enum EventKind {
         more: bool,
         /// It begins before the end of what has been sent: it is sent again.
         resent: bool,
+        /// What TCP had waited for before it; `None` also in recordings that do not say.
+        limit: Option<SendLimit>,
     },
     /// A packet of a response passes a device's queue, in which it may wait.
     DeviceQueue {

@@ -56,8 +56,8 @@ pub use distribution::{
     quantile_need, quantile_rank, quantile_ranks,
 };
 pub use event::{
-    Asleep, Event, EventKind, Interrupt, PLACE_BITS, PacketId, Peer, RequestKey, SentKey, Tid,
-    address_hash,
+    Asleep, Event, EventKind, Interrupt, PLACE_BITS, PacketId, Peer, RequestKey, SendLimit,
+    SentKey, Tid, address_hash,
 };
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use middle_stamps::{MiddleStamps, ParseMiddleStampsError};

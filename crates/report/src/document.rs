@@ -44,6 +44,15 @@ impl<'a> Document<'a> {
         self.report.server.ideal.withdrawn.is_none()
     }
 
+    /// What the causes' shares are of. Without an ideal, it is known what delayed requests, and not how much of that
+    /// was in excess of anything.
+    pub(crate) fn shared_out(&self) -> SharedOut {
+        match self.is_compared() {
+            true => SharedOut::Excess,
+            false => SharedOut::Delays,
+        }
+    }
+
     /// What the views are, in one sentence.
     pub(crate) fn views_explained(&self) -> String {
         if !self.is_compared() {
@@ -127,4 +136,31 @@ const CONNECTING_EXPLAINED: &str = " Its part “connecting” is from the SYN o
 until the request was sent on it.";
 const KEPT_EXPLAINED: &str = " It leaves out the requests that the generator could not send on \
 schedule.";
+/// What the shares of causes are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SharedOut {
+    /// Of what is more than the ideal.
+    Excess,
+    /// Of what held requests up.
+    Delays,
+}
+
+impl SharedOut {
+    /// The heading of the causes.
+    pub(crate) const fn heading(self) -> &'static str {
+        match self {
+            Self::Excess => "Where the excess comes from",
+            Self::Delays => "Where the delays come from",
+        }
+    }
+
+    /// As it stands in a sentence.
+    pub(crate) const fn above_p99(self) -> &'static str {
+        match self {
+            Self::Excess => "the excess above p99",
+            Self::Delays => "the delays above p99",
+        }
+    }
+}
+
 const EXCESS_EXPLAINED: &str = ". The difference is the excess.";

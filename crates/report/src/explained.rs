@@ -7,6 +7,7 @@ use taillab_model::explanation::{
 use taillab_model::summary::{ClaimName, Verdict};
 use taillab_model::{Nanos, Tid};
 
+use crate::document::SharedOut;
 use crate::figures::{count, counted, percent, quantile_name};
 
 /// The quantiles of the forecasts.
@@ -227,10 +228,10 @@ pub(crate) fn cause_and_chief_culprits(cause: Cause, causes: &[CauseShare]) -> S
     format!("{}: {listed}", cause.label())
 }
 
-/// How much of the excess above p99 is charged to causes that may be chance, and why; `None` where
+/// How much of the excess or of the delays above p99 is charged to causes that may be chance, and why; `None` where
 /// that is little.
-pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
-    /// Less than this of the excess is not worth a sentence.
+pub(crate) fn doubt_sentence(causes: &[CauseShare], of: SharedOut) -> Option<String> {
+    /// Less than this is not worth a sentence.
     const LEAST: f64 = 0.05;
     let above = |row: &CauseShare| row.excess_share_above_p99;
     let in_doubt: Vec<&CauseShare> = (causes.iter())
@@ -251,8 +252,8 @@ pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
     };
     let share = percent(share, 1);
     Some(format!(
-        "{share} of the excess above p99 is charged to {which}: too few bursts to be sure; a longer \
-         measurement may tell."
+        "{share} of {} is charged to {which}: too few bursts to be sure; a longer measurement may tell.",
+        of.above_p99()
     ))
 }
 

@@ -2,6 +2,7 @@
 
 use taillab_model::explanation::{Cause, Culprit, WorkerShare};
 use taillab_model::summary::Reason;
+use taillab_model::summary::Withdrawn;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{self, NextStep, Style};
 use taillab_report::{html, perfetto};
@@ -185,6 +186,22 @@ fn the_details_do_not_repeat_the_culprits() {
     assert!(terminal::render(&sample.report(), None, plain(100)).contains(table));
     let details = terminal::details(&sample.report(), plain(100));
     assert!(!details.contains(table), "{details}");
+}
+
+/// Where nothing is compared with an ideal, nothing is in excess of it.
+#[test]
+fn without_an_ideal_the_causes_are_those_of_delays() {
+    let mut sample = trace(LENGTH);
+    sample.summary.server.ideal.withdrawn = Some(Withdrawn::ClientsWait { at_once: 4 });
+    let report = sample.report();
+    let screen = terminal::render(&report, None, plain(100));
+    assert!(screen.contains("share of the delays above p99"), "{screen}");
+    let page = String::from_utf8(html::render(&report)).unwrap();
+    for (name, text) in [("screen", screen), ("page", page)] {
+        assert!(text.contains("Where the delays come from"), "{name}");
+        assert!(!text.contains("the excess comes from"), "{name}");
+        assert!(!text.contains("share of the excess above p99"), "{name}");
+    }
 }
 
 #[test]

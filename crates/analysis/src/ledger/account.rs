@@ -27,7 +27,7 @@ pub(super) struct Fixed {
     wakeup: Label,
     retransmit: Label,
     /// Waiting for an acknowledgement.
-    acknowledged: [Label; 3],
+    acknowledged: [Label; 5],
 }
 
 impl Fixed {
@@ -46,7 +46,7 @@ impl Fixed {
             unobserved: plain(Cause::Unobserved),
             wakeup: plain(Cause::Wakeup),
             retransmit: plain(Cause::Retransmit),
-            acknowledged: [SendWait::Nagle, SendWait::Window, SendWait::RoundTrips]
+            acknowledged: SendWait::FOR_ACKNOWLEDGEMENTS
                 .map(|wait| labels.label(Cause::Client, Who::Sending(wait))),
         }
     }
@@ -502,8 +502,8 @@ fn in_order(
 
 /// Charges unexplained and wake-up time to the retransmission, and waiting for acknowledgements.
 fn sent_again(fixed: &Fixed, account: &mut Account) {
-    let [nagle, window, round_trips] = fixed.acknowledged;
-    let unknown = [fixed.unexplained, fixed.wakeup, nagle, window, round_trips];
+    let unknown = [fixed.unexplained, fixed.wakeup];
+    let unknown = [&unknown[..], &fixed.acknowledged].concat();
     let again = account.parts.take(&unknown);
     account.parts.add(fixed.retransmit, again);
     let pieces = account.pieces.iter_mut();

@@ -4,7 +4,6 @@ use taillab_model::{Monotonic, Nanos, Peer, RecordingContext};
 
 use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
-use super::delayed_acks::DelayedAcks;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
@@ -12,6 +11,7 @@ use super::label::Labels;
 use super::queues::{Late, Queues, Waits};
 use super::receive::{self, Receiving};
 use super::requests::OpenRequest;
+use super::send_evidence::{SendEvidence, SendHistory};
 use super::server::ServerState;
 use super::service_starts::ServiceStarts;
 use super::worker::Inheritance;
@@ -40,9 +40,9 @@ pub struct Attribution {
     free_ns: Vec<Option<u64>>,
     /// Since when the workers of this window's requests have been busy.
     busy_since_ns: Vec<u64>,
-    delayed_acks: DelayedAcks,
-    /// The result of [`DelayedAcks`] for this window's requests.
-    for_ack: Vec<bool>,
+    sending: SendHistory,
+    /// The result of [`SendHistory`] for this window's requests.
+    send_evidence: Vec<SendEvidence>,
     /// Matched requests of the windows before.
     requests_before: usize,
     /// Everything before this time is settled.
@@ -66,8 +66,8 @@ impl Attribution {
             service_starts: ServiceStarts::default(),
             free_ns: Vec::new(),
             busy_since_ns: Vec::new(),
-            delayed_acks: DelayedAcks::default(),
-            for_ack: Vec::new(),
+            sending: SendHistory::default(),
+            send_evidence: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
             last_receiver: 0,
@@ -98,7 +98,7 @@ impl Attribution {
         self.resent = again.collect();
         self.free_ns = self.service_starts.of(matched);
         self.busy_since_ns = self.service_starts.busy_since(matched);
-        self.for_ack = self.delayed_acks.of(matched);
+        self.send_evidence = self.sending.of(matched);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
             self.until(t1_ns, &mut sink);
@@ -158,10 +158,9 @@ impl Attribution {
         }
     }
 
-    /// Whether the response to the request at this place of the window, if it waited to be sent, waited for a delayed
-    /// acknowledgement.
-    fn is_for_ack(&self, place: usize) -> bool {
-        self.for_ack.get(place).copied().unwrap_or_default()
+    /// Why the response to the request at this place of the window waited to be sent, if it did.
+    fn evidence(&self, place: usize) -> SendEvidence {
+        self.send_evidence.get(place).copied().unwrap_or_default()
     }
 
     /// T1: it enters the ideal queues, and is followed if it was answered.
@@ -183,7 +182,7 @@ impl Attribution {
         let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let unsent = worker.zip(stamps.t5).and_then(|(w, t5)| {
             let written = (t5.nanos_since_boot(), left_ns);
-            (self.server).goes_on_before(matched, w, written, self.is_for_ack(place))
+            (self.server).goes_on_before(matched, w, written, self.evidence(place))
         });
         let t6_ns = unsent.map_or(left_ns, |(_, goes_on_ns)| goes_on_ns.max(t1_ns));
         let (own_queue_ns, imbalance_ns) = match worker {
@@ -229,7 +228,7 @@ impl Attribution {
             queued_ns,
             t6_ns,
             unsent: unsent.map(|(label, _)| (label, left_ns - t6_ns)),
-            for_ack: self.is_for_ack(place),
+            sending: self.evidence(place),
             waits: Waits {
                 ideal_ns,
                 own_queue_ns,

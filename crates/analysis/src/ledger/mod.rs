@@ -152,6 +152,7 @@ mod pieces;
 mod queues;
 mod receive;
 mod requests;
+mod send_evidence;
 mod server;
 mod service_starts;
 mod sharing;

@@ -10,6 +10,7 @@ use super::events::RequestId;
 use super::history::Position;
 use super::label::{Label, Labels, Who};
 use super::queues::{Late, Waits};
+use super::send_evidence::SendEvidence;
 use super::trace::Traced;
 use super::worker::Inheritance;
 use crate::commands::Command;
@@ -50,8 +51,8 @@ pub(super) struct OpenRequest {
     pub(super) t6_ns: u64,
     /// For how long its response then waited to be sent, and the label of that.
     pub(super) unsent: Option<(Label, u64)>,
-    /// If its response waited to be sent, then for an acknowledgement that the client delays.
-    pub(super) for_ack: bool,
+    /// Why its response waited to be sent, if it did.
+    pub(super) sending: SendEvidence,
     pub(super) waits: Waits,
     /// Its place in the order in which it should leave.
     pub(super) turn: usize,

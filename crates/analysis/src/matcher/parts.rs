@@ -1,8 +1,8 @@
 //! Types that describe requests and responses between the parts of the matcher.
 
-use taillab_model::{Monotonic, Tid};
+use taillab_model::{Monotonic, SendLimit, Tid};
 
-use crate::matched::SentAgain;
+use crate::matched::{SendPause, SentAgain};
 use crate::spoken::OtherProtocol;
 
 /// A request's number, in the order in which requests came in.
@@ -19,6 +19,8 @@ pub(super) struct Leaving {
     /// The socket had more to send after it.
     pub(super) more: bool,
     pub(super) resent: bool,
+    /// What TCP had waited for before it.
+    pub(super) limit: Option<SendLimit>,
 }
 
 /// How a segment of a response relates to the requests of its connection.
@@ -76,6 +78,8 @@ pub(super) enum Settled {
     OfOther(Slot),
     /// The response that had left last was sent again.
     SentAgain(SentAgain),
+    /// TCP could not send on for a while.
+    Paused(SendPause),
     /// The first content of a connection came in: that of a protocol without a framing, or any other.
     Began(Option<OtherProtocol>),
     /// The end of a response was not seen; its request counts as unanswered.

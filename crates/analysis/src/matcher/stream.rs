@@ -33,7 +33,7 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
-use crate::matched::SentAgain;
+use crate::matched::{SendPause, SentAgain};
 pub(super) use turns::TurnEvidence;
 use turns::Turns;
 pub(super) use unasked::MANY_PAUSES;
@@ -444,10 +444,11 @@ impl Connection {
         ends
     }
 
-    /// Notes whether a segment is sent again.
+    /// Notes whether a segment is sent again, and whether it had to wait.
     pub(super) fn sends(&mut self, segment: Leaving, settled: &mut Vec<Settled>) {
         if !segment.resent {
             settled.extend(self.sent_again.take().map(Settled::SentAgain));
+            settled.extend(self.pause_before(&segment).map(Settled::Paused));
             self.last_sent = Some(segment);
             return;
         }
@@ -462,6 +463,18 @@ impl Connection {
         });
         again.last = segment.at;
         again.segments += 1;
+    }
+
+    /// The time before this segment, if TCP could not send then.
+    fn pause_before(&self, segment: &Leaving) -> Option<SendPause> {
+        let pause = SendPause {
+            connection: self.number,
+            from: self.last_sent?.at,
+            to: segment.at,
+            limit: segment.limit?,
+        };
+        let lasted = pause.to.saturating_since(pause.from);
+        (lasted >= SendPause::SHORTEST).then_some(pause)
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller

@@ -115,6 +115,7 @@ impl Streams {
                 key,
                 more,
                 resent,
+                limit,
             } => {
                 shared.running(cpu, tid, at);
                 let segment = Leaving {
@@ -122,6 +123,7 @@ impl Streams {
                     tid,
                     more,
                     resent,
+                    limit,
                 };
                 self.segment_out(shared, key, segment);
             }
@@ -375,6 +377,7 @@ impl Streams {
                 key,
                 more,
                 resent,
+                limit,
             } => {
                 shared.running(packet.cpu, tid, packet.at);
                 let segment = Leaving {
@@ -382,6 +385,7 @@ impl Streams {
                     tid,
                     more,
                     resent,
+                    limit,
                 };
                 self.framed_out(shared, key, segment, &packet)
             }
@@ -594,6 +598,7 @@ impl Streams {
                     held.decide(slot, Fate::Part);
                 }
                 Settled::SentAgain(again) => found.sent_again.push(again),
+                Settled::Paused(pause) => found.send_pauses.push(pause),
                 Settled::Silent(slot) => {
                     found.silent += 1;
                     if let Some(slot) = slot {

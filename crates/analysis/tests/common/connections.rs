@@ -300,6 +300,7 @@ impl World {
                     key,
                     more: left > 0,
                     resent,
+                    limit: None,
                 };
                 let t6 = self.emit(0, out(false));
                 requests

@@ -175,6 +175,7 @@ impl Connection {
                         key: key(read_to),
                         more: !server.buffer.is_empty(),
                         resent: false,
+                        limit: None,
                     };
                     events.push(Event { at, cpu: 0, kind });
                     self.content(&mut events, at, (&bytes, server.sequence, true));

@@ -142,6 +142,7 @@ impl Talk {
             key,
             more: false,
             resent: false,
+            limit: None,
         };
         let at = self.emit(0, left);
         self.content((at, 0), bytes, self.place);
@@ -156,6 +157,7 @@ impl Talk {
             key: self.key(self.read),
             more: false,
             resent: true,
+            limit: None,
         };
         let at = self.emit(0, left);
         self.content((at, 0), bytes, self.place.wrapping_sub(bytes.len() as u32));

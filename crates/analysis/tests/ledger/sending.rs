@@ -1,7 +1,7 @@
 //! Responses that are written and do not leave: small histories, written by hand.
 
 use taillab_model::explanation::{Cause, Culprit, SendWait};
-use taillab_model::{EventKind, Nanos, RequestKey};
+use taillab_model::{EventKind, Nanos, RequestKey, SendLimit};
 
 use super::Found;
 use super::story::{ELSEWHERE, EPOLL, FIRST, FUTEX, Story, culprits, of, whole};
@@ -109,11 +109,10 @@ fn a_slow_reader_holds_up_a_write() {
     waited_for(&found, SendWait::Window);
 }
 
-/// A server with one thread for all connections: a client reads its response slowly, and the thread serves another
-/// one meanwhile. That is no order, and no slow service, and the other request is not touched.
-#[test]
-fn a_thread_that_goes_on_with_others_is_not_held_up() {
-    let found = Story::of(50, 100_000_000, |story| {
+/// A server with one thread for all connections: the rest of a response leaves so much later, since TCP had reached this
+/// limit with its beginning, and the thread serves another client meanwhile.
+fn goes_on_with_another(limit: Option<SendLimit>, left_ns: u64) -> Found {
+    Story::of(50, 100_000_000, |story| {
         let key = |port, bytes: u32| RequestKey::hashed(0, port, bytes as u16);
         let [begin, end] = [100 * story.round, 100 * (story.round + 1)];
         let asks = |story: &mut Story, at_ns: u64, port| {
@@ -140,23 +139,48 @@ fn a_thread_that_goes_on_with_others_is_not_held_up() {
             story.emit(0, at_ns + 50_000, EventKind::SegmentWritten { tid, key });
             story.sleeps(0, at_ns + 60_000, (FIRST, 0), Some(EPOLL));
         };
-        let leaves = |tid, port| EventKind::SegmentOut {
+        let leaves = |tid, port, more| EventKind::SegmentOut {
             tid,
             key: key(port, end),
-            more: false,
+            more,
             resent: false,
+            limit: limit.filter(|_| tid == 0),
         };
         asks(story, 0, 40_001);
+        story.emit(0, 55_000, leaves(FIRST, 40_001, true));
         asks(story, 5_000_000, 40_002);
-        story.emit(0, 5_055_000, leaves(FIRST, 40_002));
-        story.emit(ELSEWHERE, 60_000_000, leaves(0, 40_001));
+        story.emit(0, 5_055_000, leaves(FIRST, 40_002, false));
+        story.emit(ELSEWHERE, left_ns, leaves(0, 40_001, false));
         let lasted = Nanos::from_micros(10);
         let kind = EventKind::Softirq {
             vector: NET_RX,
             lasted,
         };
-        story.emit(ELSEWHERE, 60_003_000, kind);
-    });
+        story.emit(ELSEWHERE, left_ns + 3_000, kind);
+    })
+}
+
+#[test]
+fn a_limit_that_tcp_had_reached_is_what_the_rest_of_the_response_waited_for() {
+    let cases = [
+        // as long as a client delays an acknowledgement
+        (SendLimit::ClientWindow, 45_000_000, SendWait::ClientWindow),
+        (SendLimit::ClientWindow, 60_000_000, SendWait::ClientWindow),
+        (
+            SendLimit::CongestionWindow,
+            60_000_000,
+            SendWait::CongestionWindow,
+        ),
+    ];
+    for (limit, left_ns, wait) in cases {
+        waited_for(&goes_on_with_another(Some(limit), left_ns), wait);
+    }
+}
+
+/// That is no order, and no slow service, and the other request is not touched.
+#[test]
+fn a_thread_that_goes_on_with_others_is_not_held_up() {
+    let found = goes_on_with_another(None, 60_000_000);
     assert_eq!(found.matched.requests.len(), 100);
     waited_for(&found, SendWait::Window);
     let share = whole(&found, Cause::Client);

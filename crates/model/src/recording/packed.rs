@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::{
-    AddressPart, Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid,
+    AddressPart, Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey,
+    SendLimit, Tid,
 };
 
 /// Bits of the first word that hold the time: 3.3 days of recording.
@@ -64,6 +65,9 @@ const TID_MASK: u32 = (1 << TID_BITS) - 1;
 const TOP: u32 = 1 << 31;
 /// The bit below it: `more` of a `SegmentOut`.
 const SECOND: u32 = 1 << 30;
+/// The next two: the `limit` of a `SegmentOut`.
+const BY_CONGESTION_WINDOW: u32 = 1 << 29;
+const BY_CLIENT_WINDOW: u32 = 1 << 28;
 
 /// `Switched`: bits of the extra byte. The sleep is known; signals do not end it; a signal or a debugger has
 /// stopped the thread.
@@ -98,7 +102,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 8 | `SegmentIn` | high | push << 31 \| bytes | low << 16 \| end |
 /// | 9 | `SegmentQueued` | high | 0 | low << 16 \| end |
 /// | 10 | `SegmentRead` | high | bytes modulo 1024 << 22 \| thread | low << 16 \| end |
-/// | 11 | `SegmentOut` | high | resent << 31 \| more << 30 \| thread | low << 16 \| end |
+/// | 11 | `SegmentOut` | high | resent << 31 \| more << 30 \| limit << 28 \| thread | low << 16 \| end |
 /// | 12 | `Woken` | | thread | waker |
 /// | 13 | `Migrated` | | thread | CPU |
 /// | 14 | `Interrupt` | | number, or 1 << 31 \| place | lasted |
@@ -216,6 +220,7 @@ impl PackedEvent {
                 key,
                 more: a & SECOND != 0,
                 resent: a & TOP != 0,
+                limit: unpack_limit(a),
             },
             kind::DEVICE_QUEUE => EventKind::DeviceQueue {
                 key,
@@ -425,8 +430,10 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
             key,
             more,
             resent,
+            limit,
         } => {
-            let a = u32::from(resent) << 31 | u32::from(more) << 30 | tid & TID_MASK;
+            let flags = u32::from(resent) << 31 | u32::from(more) << 30 | pack_limit(limit);
+            let a = flags | tid & TID_MASK;
             of_key(kind::SEGMENT_OUT, a, key)
         }
         EventKind::DeviceQueue { key, number, left } => of_key(
@@ -517,6 +524,22 @@ const fn unpack_sleep(extra: u8, call: u32) -> Option<Asleep> {
 }
 
 /// The place of each interrupt of the architecture; the eBPF programs use the same places.
+const fn pack_limit(limit: Option<SendLimit>) -> u32 {
+    match limit {
+        None => 0,
+        Some(SendLimit::ClientWindow) => BY_CLIENT_WINDOW,
+        Some(SendLimit::CongestionWindow) => BY_CONGESTION_WINDOW,
+    }
+}
+
+const fn unpack_limit(value: u32) -> Option<SendLimit> {
+    match (value & BY_CLIENT_WINDOW, value & BY_CONGESTION_WINDOW) {
+        (0, 0) => None,
+        (0, _) => Some(SendLimit::CongestionWindow),
+        _ => Some(SendLimit::ClientWindow),
+    }
+}
+
 const fn pack_interrupt(interrupt: Interrupt) -> u32 {
     match interrupt {
         Interrupt::Device(number) => number & !ARCHITECTURE,

@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use super::packed::kind;
 use super::*;
 use crate::Nanos;
-use crate::{AddressPart, Asleep, EventKind, Interrupt, PacketId, RequestKey};
+use crate::{AddressPart, Asleep, EventKind, Interrupt, PacketId, RequestKey, SendLimit};
 
 fn at(n: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(n)
@@ -150,15 +150,25 @@ fn kinds() -> impl Strategy<Value = EventKind> {
                 bytes_mod_1024,
             }
         }),
-        (0_u32..1 << 22, key(), any::<(bool, bool)>()).prop_map(|(tid, key, (more, resent))| {
-            EventKind::SegmentOut {
-                tid,
-                key,
-                more,
-                resent,
-            }
-        }),
+        segments_out(key()),
     ]
+}
+
+fn segments_out(key: impl Strategy<Value = RequestKey>) -> impl Strategy<Value = EventKind> {
+    let limit = prop_oneof![
+        Just(None),
+        Just(Some(SendLimit::ClientWindow)),
+        Just(Some(SendLimit::CongestionWindow)),
+    ];
+    (0_u32..1 << 22, key, any::<(bool, bool)>(), limit).prop_map(
+        |(tid, key, (more, resent), limit)| EventKind::SegmentOut {
+            tid,
+            key,
+            more,
+            resent,
+            limit,
+        },
+    )
 }
 
 /// Few different times and CPUs, so that ties occur.

@@ -13,6 +13,8 @@
 #define PUSHED (1U << 31)
 #define RESENT (1U << 31)
 #define MORE (1U << 30)
+#define CONGESTION_WINDOW (1U << 29)
+#define CLIENT_WINDOW (1U << 28)
 #define RESPONSE 0x80
 
 /* what a segment's headers say */
@@ -62,6 +64,22 @@ static __always_inline enum verdict read_segment(struct place place, bool incomi
 					      &((const struct tcp_sock *)(sk))->member);   \
 		number_;                                                                   \
 	})
+
+/* The same for numbers of a few bits. */
+#define TCP_BITS(sk, member)                                                               \
+	({                                                                                 \
+		const struct tcp_sock *tcp_ = (const struct tcp_sock *)(sk);               \
+		u64 bits_;                                                                 \
+		if (bpf_ksym_exists(bpf_rdonly_cast)) {                                    \
+			tcp_ = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock)); \
+			bits_ = BPF_CORE_READ_BITFIELD(tcp_, member);                      \
+		} else {                                                                   \
+			bits_ = BPF_CORE_READ_BITFIELD_PROBED(tcp_, member);               \
+		}                                                                          \
+		bits_;                                                                     \
+	})
+
+#define TCP_CHRONO_RWND_LIMITED 2 /* enum tcp_chrono of include/linux/tcp.h */
 
 #define SEND_SHUTDOWN 2
 
@@ -446,6 +464,17 @@ static __always_inline bool more_is_written(const struct sock *sk, u32 end)
 }
 
 /*
+ * What TCP had waited for before this segment, as its socket still says while it leaves (tcp_write_xmit of
+ * net/ipv4/tcp_output.c). Of several, the client's window goes first (tcp_chrono_start).
+ */
+static __always_inline u32 send_limit(const struct sock *sk)
+{
+	if (TCP_BITS(sk, chrono_type) == TCP_CHRONO_RWND_LIMITED)
+		return CLIENT_WINDOW;
+	return TCP_BITS(sk, is_cwnd_limited) ? CONGESTION_WINDOW : 0;
+}
+
+/*
  * A segment of a response leaves. Its socket says how far the server has read by now; no
  * acknowledgement of the client can change that meanwhile. It is never beyond the acknowledgement
  * number in the segment, and it separates requests that were received but not yet read.
@@ -489,6 +518,7 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 		a |= MORE;
 	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0 && TCP_NUMBER(sk, total_retrans))
 		a |= RESENT;
+	a |= send_limit(sk);
 	emit_of(cpu, ring, now, SEGMENT_OUT, connection, a, read_upto(sk));
 	if (config.payload_bytes) {
 		/* counted from the stream's beginning, so that a lost first packet shows */

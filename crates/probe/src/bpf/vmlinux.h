@@ -173,6 +173,8 @@ struct tcp_sock {
 	u32 snd_una;
 	u64 bytes_acked;
 	u32 total_retrans;
+	u8 chrono_type : 2;
+	u8 is_cwnd_limited : 1;
 };
 
 struct iov_iter {

@@ -11,6 +11,7 @@ mod drain;
 mod framing;
 mod network;
 mod others;
+mod send_limits;
 mod servers;
 mod slices;
 mod stamps;

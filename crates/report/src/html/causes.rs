@@ -5,7 +5,7 @@ use taillab_model::explanation::{Cause, CauseShare, Finding};
 
 use super::bars::{Bar, Segment, put_bars};
 use crate::causes::{class, composition_table, culprits_table};
-use crate::document::Document;
+use crate::document::{Document, SharedOut};
 use crate::explained::{self, Composition};
 use crate::figures::{counted, glued, percent};
 use crate::markup::{Esc, Markup, paragraph, put, section};
@@ -78,7 +78,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     if nothing && (explanation.is_some() || !document.is_compared()) {
         return;
     }
-    section(page, "causes", "Where the excess comes from", |page| {
+    let of = document.shared_out();
+    section(page, "causes", of.heading(), |page| {
         if explanation.is_none() {
             paragraph(page, "notice notable", explained::NOT_EXPLAINED);
         }
@@ -86,7 +87,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             put_shares(page, &composition);
             composition_table(&composition, false).put(page);
         }
-        put_culprits(page, &document.report.server.causes);
+        put_culprits(page, &document.report.server.causes, of);
     });
 }
 
@@ -125,7 +126,7 @@ fn put_shares(page: &mut Markup, composition: &Composition<'_>) {
     put_bars(page, "composition wide", &legend, &bars, caption);
 }
 
-fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
+fn put_culprits(page: &mut Markup, causes: &[CauseShare], of: SharedOut) {
     let mut rows = explained::culprits(causes);
     if rows.is_empty() {
         return;
@@ -142,7 +143,7 @@ fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
         let left = counted((all - rows.len()) as u64, "other", "others");
         paragraph(page, "note", &format!("And {left} with less."));
     }
-    if let Some(doubt) = explained::doubt_sentence(causes) {
+    if let Some(doubt) = explained::doubt_sentence(causes, of) {
         paragraph(page, "note", &doubt);
     }
 }

@@ -7,7 +7,7 @@ use taillab_model::explanation::{
 
 use super::page::Page;
 use crate::causes::{composition_table, culprits_table, mark, workers_table};
-use crate::document::Document;
+use crate::document::{Document, SharedOut};
 use crate::explained::{self, Composition};
 use crate::figures::{counted, micros_f64};
 use crate::split;
@@ -31,8 +31,6 @@ impl Extent {
     }
 }
 
-/// The heading of the composition.
-const EXCESS: &str = "Where the excess comes from";
 /// Causes in the bars, not counting `unexplained` and the others: as many as there are colours.
 const CAUSES: usize = 5;
 /// Forecasts that the first screens show.
@@ -85,14 +83,15 @@ impl Page {
     /// Composition, culprits, forecasts, and what else is known about the slow requests.
     pub(super) fn causes(&mut self, document: &Document<'_>) {
         let result = &document.report.server;
+        let of = document.shared_out();
         match &result.explanation {
-            Some(explanation) => self.composition(&explanation.bands),
+            Some(explanation) => self.composition(&explanation.bands, of),
             None => {
-                self.heading(EXCESS, "");
+                self.heading(of.heading(), "");
                 self.paragraph(Ink::Notable, explained::NOT_EXPLAINED);
             }
         }
-        self.culprits(&result.causes, Extent::Chief);
+        self.culprits(&result.causes, of, Extent::Chief);
         if let Some(explanation) = &result.explanation {
             let fit = result.model_fit.as_ref();
             if document.is_compared() {
@@ -114,7 +113,7 @@ impl Page {
         let result = &document.report.server;
         let culprits = |extent| shown_culprits(&result.causes, extent).0.len();
         if culprits(Extent::Chief) < culprits(Extent::All) {
-            self.culprits(&result.causes, Extent::All);
+            self.culprits(&result.causes, document.shared_out(), Extent::All);
         }
         if shown_predictions(&result.predictions, Extent::Chief).len() < result.predictions.len() {
             self.heading("What would help", "");
@@ -129,12 +128,12 @@ impl Page {
         }
     }
 
-    fn composition(&mut self, bands: &[Band]) {
+    fn composition(&mut self, bands: &[Band], of: SharedOut) {
         let Some(composition) = Composition::of(bands, CAUSES) else {
             return;
         };
         let style = self.style;
-        self.heading(EXCESS, "by percentile of the sojourn");
+        self.heading(of.heading(), "by percentile of the sojourn");
         let names: Vec<String> = bands.iter().map(explained::band_name).collect();
         let means: Vec<String> = (bands.iter())
             .map(|band| format!("{} µs", micros_f64(explained::band_excess_ns(band))))
@@ -165,19 +164,21 @@ impl Page {
         self.table(&table.fit(style, &[&|table| *table = short()]));
     }
 
-    fn culprits(&mut self, causes: &[CauseShare], extent: Extent) {
+    fn culprits(&mut self, causes: &[CauseShare], of: SharedOut, extent: Extent) {
         let (shown, all) = shown_culprits(causes, extent);
         if all == 0 {
             return;
         }
-        self.heading("What did it", "share of the excess above p99");
+        self.heading("What did it", &format!("share of {}", of.above_p99()));
         self.table(&culprits_table(&shown));
         let left = all - shown.len();
         if left > 0 {
             let text = format!("and {} with less", counted(left as u64, "other", "others"));
             self.paragraph(Ink::Quiet, &text);
         }
-        if let Some(doubt) = explained::doubt_sentence(causes).filter(|_| extent == Extent::Chief) {
+        if let Some(doubt) =
+            explained::doubt_sentence(causes, of).filter(|_| extent == Extent::Chief)
+        {
             self.paragraph(Ink::Quiet, &doubt);
         }
     }

@@ -106,7 +106,7 @@ fn drawn(
         let forecast = best(&report.server.predictions);
         let chief = chief_findings(explanation, room.findings);
         page.chief_found(&chief, forecast);
-        page.chief_causes(&report.server.causes, chief.iter().any(is_of_chance));
+        page.chief_causes(document, chief.iter().any(is_of_chance));
         if let Some(forecast) = forecast {
             page.best_forecast(document, forecast, room.costs);
         }
@@ -146,8 +146,9 @@ impl Page {
         }
     }
 
-    /// The largest causes of the excess above p99 whose interval does not reach 0.
-    fn chief_causes(&mut self, causes: &[CauseShare], doubt_is_told: bool) {
+    /// The largest causes above p99 whose interval does not reach 0.
+    fn chief_causes(&mut self, document: &Document<'_>, doubt_is_told: bool) {
+        let (causes, of) = (&document.report.server.causes, document.shared_out());
         let above = |row: &&CauseShare| row.excess_share_above_p99;
         let mut chief: Vec<&CauseShare> = (causes.iter())
             .filter(|row| row.culprit.is_none() && above(row).is_sure())
@@ -155,7 +156,7 @@ impl Page {
             .collect();
         chief.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
         chief.truncate(CAUSES);
-        let doubt = explained::doubt_sentence(causes).filter(|_| !doubt_is_told);
+        let doubt = explained::doubt_sentence(causes, of).filter(|_| !doubt_is_told);
         if chief.is_empty() && doubt.is_none() {
             return;
         }
@@ -164,7 +165,7 @@ impl Page {
             true => "share of it above p99, with its 95 % interval",
             false => "share of it above p99; too few bursts for an interval",
         };
-        self.heading("Where the excess comes from", note);
+        self.heading(of.heading(), note);
         if !chief.is_empty() {
             self.table(&wholes_table(&chief, causes));
         }

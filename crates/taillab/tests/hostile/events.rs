@@ -181,6 +181,7 @@ pub(crate) fn of_ipv6() -> Vec<u8> {
                 key,
                 more,
                 resent,
+                limit: None,
             },
         );
     }

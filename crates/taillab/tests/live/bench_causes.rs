@@ -108,16 +108,16 @@ fn are_charged(kinds: &[&str]) {
 }
 
 #[test]
-fn injected_causes_are_charged_for_what_they_cost() {
-    if live("injected_causes_are_charged_for_what_they_cost") {
-        are_charged(&["background", "slow"]);
+fn cpu_time_of_others_is_charged_for_what_it_costs() {
+    if live("cpu_time_of_others_is_charged_for_what_it_costs") {
+        are_charged(&["background"]);
     }
 }
 
 #[test]
-fn received_packets_of_others_are_charged_for_what_they_cost() {
-    if live("received_packets_of_others_are_charged_for_what_they_cost") {
-        are_charged(&["softirq"]);
+fn slow_requests_and_received_packets_are_charged_for_what_they_cost() {
+    if live("slow_requests_and_received_packets_are_charged_for_what_they_cost") {
+        are_charged(&["slow", "softirq"]);
     }
 }
 

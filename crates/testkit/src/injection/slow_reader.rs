@@ -78,7 +78,7 @@ pub fn slow_reader(
                 }
             }
             let culprit = Culprit::Sending {
-                what: SendWait::Window.what().to_owned(),
+                what: SendWait::ClientWindow.what().to_owned(),
             };
             let injected = format!("slow-reader:{TAKES_BYTES},{}", EVERY.to_exact_string());
             GroundTruth::of_one(injected, Cause::Client, Some(culprit), intervals)

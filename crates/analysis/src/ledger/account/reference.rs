@@ -37,9 +37,8 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
         parts.add(label, ns);
     }
     if case.resent {
-        let [nagle, window, round_trips] = fixed.acknowledged;
-        let unknown = [fixed.unexplained, fixed.wakeup, nagle, window, round_trips];
-        let again = parts.take(&unknown);
+        let unknown = [fixed.unexplained, fixed.wakeup];
+        let again = parts.take(&[&unknown[..], &fixed.acknowledged].concat());
         parts.add(fixed.retransmit, again);
     }
     let received = (fixed.received, received_ns);

@@ -1,13 +1,14 @@
 //! Responses that were written and did not leave: they wait for the client, or for the network on the way to it.
 
-use taillab_model::Monotonic;
 use taillab_model::explanation::{Cause, SendWait};
+use taillab_model::{Monotonic, SendLimit};
 
 use super::ServerState;
 use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who};
 use crate::ledger::pauses::served_at;
+use crate::ledger::send_evidence::SendEvidence;
 use crate::matched::Matched;
 use crate::timeline::{Sleep, Top, WorkerState};
 
@@ -20,15 +21,14 @@ const LEAST_NS: u64 = 1_000_000;
 
 impl ServerState {
     /// From when on a response that worker `w` began to write at `t5_ns`, and that left at `t6_ns`, waited to be
-    /// sent while the worker went on with other requests, and the label of that; `for_ack`: it is known to have waited
-    /// for a delayed acknowledgement. `None` if it did not wait so: the worker sent it itself, or did nothing else
-    /// meanwhile.
+    /// sent while the worker went on with other requests, and the label of that. `None` if it did not wait so: the
+    /// worker sent it itself, or did nothing else meanwhile.
     pub(in crate::ledger) fn goes_on_before(
         &mut self,
         matched: &Matched,
         w: usize,
         (t5_ns, t6_ns): (u64, u64),
-        for_ack: bool,
+        evidence: SendEvidence,
     ) -> Option<(Label, u64)> {
         if t6_ns.saturating_sub(t5_ns) < LEAST_NS || self.has_cpu(w, t6_ns)? {
             return None;
@@ -40,7 +40,7 @@ impl ServerState {
         let goes_on_ns = self
             .sleeps_between(w, (t5_ns, goes_on_ns))
             .unwrap_or(goes_on_ns);
-        let wait = self.send_wait((t5_ns, t6_ns), for_ack);
+        let wait = self.send_wait((t5_ns, t6_ns), evidence);
         let label = self.label(Cause::Client, Who::Sending(wait));
         Some((label, goes_on_ns))
     }
@@ -99,13 +99,16 @@ impl ServerState {
             Sleep::Work => leaves || self.hands_over(w).is_none(),
             _ => leaves || sleep.is_in_send(),
         };
-        let wait =
-            sends.then(|| self.send_wait((t5_ns, request.t6_ns), leaves && request.for_ack))?;
+        let evidence = SendEvidence {
+            for_ack: leaves && request.sending.for_ack,
+            ..request.sending
+        };
+        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), evidence))?;
         Some(self.label(Cause::Client, Who::Sending(wait)))
     }
 
     /// What a response waited for between T5 and T6.
-    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), for_ack: bool) -> SendWait {
+    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), evidence: SendEvidence) -> SendWait {
         let at = Monotonic::from_nanos_since_boot(t6_ns);
         let now_runs = |vector| {
             let mut lines = self.timeline.cpus().iter();
@@ -114,15 +117,15 @@ impl ServerState {
                 segment.is_some_and(|now| now.from <= at && now.top == Top::Softirq { vector })
             })
         };
-        if now_runs(NET_TX) {
-            SendWait::Device
-        } else if for_ack {
+        let is_long = t6_ns.saturating_sub(t5_ns) >= LEAST_NS;
+        match evidence.limit {
+            _ if now_runs(NET_TX) => SendWait::Device,
+            Some(SendLimit::ClientWindow) if is_long => SendWait::ClientWindow,
             // the acknowledgement that lets it leave may be received on a CPU that is not the server's
-            SendWait::Nagle
-        } else if t6_ns.saturating_sub(t5_ns) < LEAST_NS {
-            SendWait::RoundTrips
-        } else {
-            SendWait::Window
+            _ if evidence.for_ack => SendWait::Nagle,
+            _ if !is_long => SendWait::RoundTrips,
+            Some(SendLimit::CongestionWindow) => SendWait::CongestionWindow,
+            _ => SendWait::Window,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Servers of streams in one network namespace, their clients in another.
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType, connect, socket};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -100,6 +102,18 @@ impl StreamBed {
             let stream = TcpStream::connect(address).expect("the server listens");
             stream.set_nodelay(true).expect("an option of TCP");
             stream
+        })
+    }
+
+    /// The same with so small a receive buffer, for windows that soon are full.
+    pub(crate) fn connect_with_buffer(&self, bytes: usize) -> TcpStream {
+        let address = self.address();
+        self.client.run(move || {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+            // before the handshake, which tells how windows are scaled
+            set_socket_recv_buffer_size(&socket, bytes).expect("an option of sockets");
+            connect(&socket, &address).expect("the server listens");
+            TcpStream::from(socket)
         })
     }
 
