@@ -323,7 +323,7 @@ fn each_reason_against_a_load_is_found_alone() {
 #[test]
 fn only_a_generator_that_is_the_limit_withdraws_the_percentiles() {
     type Spoil = fn(&mut LoadAnalysis);
-    let cases: [(&str, &str, bool, Spoil); 5] = [
+    let cases: [(&str, &str, bool, Spoil); 6] = [
         ("late_client", "late at p50", true, |a| {
             a.summary.lateness = a.summary.response_time.clone();
         }),
@@ -333,8 +333,12 @@ fn only_a_generator_that_is_the_limit_withdraws_the_percentiles() {
             true,
             |a| a.summary.client.busy_share = 0.96,
         ),
-        ("rate_missed", "of the 11,000 that were due", true, |a| {
-            a.evidence.planned_rate_per_s = 11_000.0;
+        ("rate_missed", "of the 12,000 that were due", true, |a| {
+            a.evidence.planned_rate_per_s = 12_000.0;
+        }),
+        // only the last sends were late
+        ("rate_missed", "of the 10,400 that were due", false, |a| {
+            a.evidence.planned_rate_per_s = 10_400.0;
         }),
         (
             "overload",

@@ -12,6 +12,10 @@ use super::rule::{Limit, Rule, WithdrawnPart};
 use super::schedule::FirstSpoiledQuantile;
 use crate::fmt::{Count, Percent};
 
+/// Below this share, most requests met another load than was asked for. Above it, only the last ones were late, and how
+/// late they were decides what is known (`late_client`).
+const MIN_SENT_SHARE_OF_PERCENTILES: f64 = 0.9;
+
 pub(super) const GENERATOR: &[Rule] = &[
     Rule {
         key: "rate_missed",
@@ -20,21 +24,18 @@ pub(super) const GENERATOR: &[Rule] = &[
             "the schedule is that of the same requests, so only the first and the last send may be late",
         ),
         seen: |e| {
-            let load = e.load?;
-            let sent = load.summary.sent_rate_per_s;
-            let planned = load.evidence.map(|evidence| evidence.planned_rate_per_s);
-            let planned = planned.unwrap_or(load.summary.target_rate_per_s);
+            let (sent, planned) = rates(e)?;
             (sent < MIN_SENT_SHARE * planned).then(|| {
                 format!(
                     "the generator sent {} requests per second of the {} that were due{}",
                     Count(sent.round() as u64),
                     Count(planned.round() as u64),
-                    so(e)
+                    so(e, sent_part(e))
                 )
             })
         },
         remedy,
-        takes: part,
+        takes: sent_part,
     },
     Rule {
         key: "client_busy",
@@ -48,7 +49,7 @@ pub(super) const GENERATOR: &[Rule] = &[
                 format!(
                     "the generator was busy {} of the time, and sent and received late{}",
                     Percent(busy),
-                    so(e)
+                    so(e, part(e))
                 )
             })
         },
@@ -56,6 +57,21 @@ pub(super) const GENERATOR: &[Rule] = &[
         takes: part,
     },
 ];
+
+/// What was sent and what was planned, in requests per second.
+fn rates(e: &Evidence<'_>) -> Option<(f64, f64)> {
+    let load = e.load?;
+    let planned = load.evidence.map(|evidence| evidence.planned_rate_per_s);
+    let planned = planned.unwrap_or(load.summary.target_rate_per_s);
+    Some((load.summary.sent_rate_per_s, planned))
+}
+
+fn sent_part(e: &Evidence<'_>) -> WithdrawnPart {
+    match rates(e) {
+        Some((sent, planned)) if sent < MIN_SENT_SHARE_OF_PERCENTILES * planned => part(e),
+        _ => WithdrawnPart::Nothing,
+    }
+}
 
 fn part(e: &Evidence<'_>) -> WithdrawnPart {
     match is_overloaded(e) {
@@ -65,8 +81,8 @@ fn part(e: &Evidence<'_>) -> WithdrawnPart {
 }
 
 /// What is withdrawn, for the end of a sentence.
-fn so(e: &Evidence<'_>) -> String {
-    match part(e) {
+fn so(e: &Evidence<'_>, part: WithdrawnPart) -> String {
+    match part {
         WithdrawnPart::From(q) => FirstSpoiledQuantile(e, q).to_string(),
         _ => String::new(),
     }

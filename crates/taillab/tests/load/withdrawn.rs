@@ -42,11 +42,15 @@ fn response_times(file: &Path) -> Vec<u64> {
     times
 }
 
-/// What spoils an attempt: the generator was held up for so long that it did not send all that was due.
+/// What spoils an attempt: the generator was held up for so long that it sent too little, or too late.
 fn was_held_up(printed: &Value) -> Option<String> {
     let mut warnings = printed["verdict"]["warnings"].as_array().unwrap().iter();
-    let missed = warnings.find(|warning| warning["key"] == "rate_missed");
-    missed.map(|warning| warning["text"].to_string())
+    let of_generator = |warning: &&Value| {
+        let key = warning["key"].as_str().unwrap();
+        ["rate_missed", "late_client", "arrivals"].contains(&key)
+    };
+    let held_up = warnings.find(of_generator);
+    held_up.map(|warning| warning["text"].to_string())
 }
 
 /// Too few requests for p99: the page, the figure and `result.json` did not tell it, and `latency.hgrm` did.
