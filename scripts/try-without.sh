@@ -4,8 +4,8 @@
 #   scripts/try-without.sh NAME [DIRECTORY]
 #
 # The copy is DIRECTORY, by default target/without/tree, and is replaced each time. CARGO is the program that builds;
-# CARGO_TARGET_DIR (by default target/without/target) is shared by all tries. Other tests than those of the program, of
-# console, host and experiment are only built.
+# CARGO_TARGET_DIR (by default target/without/target) is shared by all tries. Only `taillab` uses an instrument: what is run
+# are its units and its tests without root, and its live tests are built. EVERYTHING=1 does it for all crates.
 set -euo pipefail
 name=${1:?which instrument? try one of: $(ls "$(dirname "$0")/../crates/instruments" | grep -v README | tr '\n' ' ')}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,12 +17,15 @@ cargo=${CARGO:-cargo}
 mkdir -p "$copy"
 find "$copy" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} +
 cd "$root"
-# what git tracks or would track, as it is now; times of change are kept, so that nothing else is built anew
+# what git tracks or would track, as it is now; times of change are kept, those of folders too, so that nothing else is built anew
 git ls-files -co --exclude-standard -z | while IFS= read -r -d '' file; do
   [ -e "$file" ] && printf '%s\0' "$file"
 done | tar --null -T - -cf - | tar -xf - -C "$copy"
-
 cd "$copy"
+find . -name target -prune -o -type d -print | while IFS= read -r folder; do
+  touch -r "$root/$folder" "$folder"
+done
+
 rm -r "crates/instruments/$name"
 sed -i "/^taillab-$name = /d" crates/taillab/Cargo.toml
 sed -i "/^    taillab_$name::INSTRUMENT,$/d" crates/taillab/src/instruments.rs
@@ -34,20 +37,28 @@ if left=$(grep -rnE "taillab_$name::|taillab-$name =|instruments/$name/" --inclu
   exit 1
 fi
 
-built=$("$cargo" test --workspace --tests --no-run --message-format=json-render-diagnostics)
-# the columns of an instrument leave the documents: the first run writes these anew
-"$cargo" test --workspace --bin taillab documents >/dev/null 2>&1 || true
-"$cargo" test --workspace --bin taillab --test cli
-# the units of what instruments are made of, as they were built
+# one choice of targets for all that follows: another one has other features, and builds anew
+targets=(--bin taillab --test cli --test live)
+[ -z "${EVERYTHING:-}" ] || targets=(--tests)
+built=$("$cargo" test --workspace "${targets[@]}" --no-run --message-format=json-render-diagnostics)
 python3 - 3<<<"$built" <<'END'
 import json, pathlib, subprocess, sys
-for line in open(3):
-    one = json.loads(line) if line.startswith("{") else {}
-    if one.get("executable") and one["target"]["kind"] == ["lib"]:
-        folder = pathlib.Path(one["manifest_path"]).parent
-        if folder.name in ("console", "host", "experiment"):
-            print(folder.name, flush=True)
-            if subprocess.run([one["executable"], "--quiet"], cwd=folder).returncode:
-                sys.exit(f"error: tests of {folder.name} failed")
+
+artifacts = [json.loads(line) for line in open(3) if line.startswith("{")]
+tests = [one for one in artifacts if one.get("executable") and one["profile"]["test"] and one["target"]["name"] != "live"]
+
+def run(one, *arguments):
+    folder = pathlib.Path(one["manifest_path"]).parent
+    print(folder.name, one["target"]["name"], *arguments, flush=True)
+    return subprocess.run([one["executable"], "--quiet", *arguments], cwd=folder).returncode
+
+if not tests:
+    sys.exit("error: cargo has built no tests")
+# the columns of an instrument leave the documents: the first run writes these anew
+for one in tests:
+    if one["target"]["name"] == "taillab":
+        run(one, "documents")
+if any([run(one) for one in tests]):
+    sys.exit("error: a test failed")
 END
 echo "without $name, the other tests pass"
