@@ -24,6 +24,8 @@ use taillab_model::{
     Request, RequestKey, Stamps, WireTimes,
 };
 
+use crate::common::facts::poisson;
+
 /// What a command knows of a measurement.
 #[derive(Clone, Default)]
 struct Case {
@@ -142,20 +144,12 @@ fn load() -> Case {
         clients: None,
         segments: Vec::new(),
         arrivals: ArrivalsVerdict {
-            process: "poisson".into(),
-            reference: ArrivalsReference::Process,
-            cv: 1.0,
-            ks_d: 0.004,
-            ks_critical: 0.01,
-            ad_a2: 0.5,
-            ad_critical: 2.5,
             idc: vec![DispersionAt {
                 window_ns: Nanos::from_millis(1),
                 value: Some(1.0),
                 expected: Some(1.0),
             }],
-            passed: true,
-            dead_time: None,
+            ..poisson()
         },
         client: ClientCost {
             cpu_ns_per_request: Nanos::from_micros(5),

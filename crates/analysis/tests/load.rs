@@ -20,6 +20,8 @@ use taillab_model::summary::{
 };
 use taillab_model::{ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, WireTimes};
 
+use crate::common::facts::{load_facts, poisson};
+
 const RATE: f64 = 10_000.0;
 
 /// A queue with a service of `service_ns`, behind a sender that is 200 ns late and a network that
@@ -59,26 +61,11 @@ fn facts() -> LoadFacts {
         expected: Some(1.0),
     });
     LoadFacts {
-        target_rate_per_s: RATE,
-        target_utilization: None,
         arrivals: ArrivalsVerdict {
-            process: "poisson".into(),
-            reference: ArrivalsReference::Process,
-            cv: 1.0,
-            ks_d: 0.002,
-            ks_critical: 0.003,
-            ad_a2: 0.6,
-            ad_critical: 2.492,
             idc: idc.to_vec(),
-            passed: true,
-            dead_time: None,
+            ..poisson()
         },
-        client: ClientCost {
-            cpu_ns_per_request: Nanos::from_micros(4),
-            busy_share: 0.1,
-        },
-        errors: LoadErrors::default(),
-        clients: None,
+        ..load_facts(RATE)
     }
 }
 

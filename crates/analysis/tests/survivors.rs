@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::load::{LoadedRequest, summarise};
 use taillab_analysis::rtt::summarise as summarise_rtt;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::verdict::{
@@ -11,10 +11,12 @@ use taillab_analysis::verdict::{
 };
 use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Matched, Unmatched, Window};
 use taillab_model::rtt::RoundTrip;
-use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors};
+use taillab_model::summary::LoadErrors;
 use taillab_model::{
     ClientTimes, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps, WireTimes,
 };
+
+use crate::common::facts::load_facts;
 
 const GAP_NS: u64 = 100_000;
 
@@ -148,28 +150,7 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
         waited: Nanos::ZERO,
         connecting: None,
     };
-    let facts = LoadFacts {
-        target_rate_per_s: 10_000.0,
-        target_utilization: None,
-        arrivals: ArrivalsVerdict {
-            process: "poisson".into(),
-            reference: Default::default(),
-            cv: 1.0,
-            ks_d: 0.0,
-            ks_critical: 1.0,
-            ad_a2: 0.0,
-            ad_critical: 1.0,
-            idc: Vec::new(),
-            passed: true,
-            dead_time: None,
-        },
-        client: ClientCost {
-            cpu_ns_per_request: Nanos::from_micros(1),
-            busy_share: 0.1,
-        },
-        errors: LoadErrors::default(),
-        clients: None,
-    };
+    let facts = load_facts(10_000.0);
     summarise(|| (0..requests).map(request), facts)
 }
 

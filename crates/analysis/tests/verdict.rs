@@ -5,6 +5,7 @@ use crate::common;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
+use common::facts::poisson;
 use common::server::Server;
 use taillab_analysis::spoken::OtherProtocol;
 use taillab_analysis::statistics::distribution_of;
@@ -18,10 +19,9 @@ use taillab_analysis::{
 };
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, ClientKind,
-    ClientsSummary, CutBy, CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead,
-    Overload, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict,
-    Withdrawn,
+    Calibration, Claim, ClaimName, ClientCost, ClientKind, ClientsSummary, CutBy, CutSummary,
+    DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason, Report,
+    SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict, Withdrawn,
 };
 use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -96,18 +96,7 @@ fn good(analysis: &Analysed) -> Report {
             lateness: spread(100, 5_000),
             clients: None,
             segments: Vec::new(),
-            arrivals: ArrivalsVerdict {
-                process: "poisson".into(),
-                reference: ArrivalsReference::Process,
-                cv: 1.0,
-                ks_d: 0.004,
-                ks_critical: 0.01,
-                ad_a2: 0.5,
-                ad_critical: 2.5,
-                idc: Vec::new(),
-                passed: true,
-                dead_time: None,
-            },
+            arrivals: poisson(),
             client: ClientCost {
                 cpu_ns_per_request: Nanos::from_micros(5),
                 busy_share: 0.2,

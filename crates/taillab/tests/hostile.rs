@@ -44,8 +44,10 @@ type Rewrite = fn(&[u8], &mut Xoshiro256PlusPlus) -> Option<Vec<u8>>;
 struct Target {
     name: &'static str,
     extension: &'static str,
-    /// In front of the file's name, and behind it.
-    command: (&'static [&'static str], &'static [&'static str]),
+    /// The command, up to the file's name.
+    command: &'static [&'static str],
+    /// What follows the file's name.
+    options: &'static [&'static str],
     /// What happens where the command does what a sound file asks for.
     then: Then,
     seeds: fn() -> Vec<Vec<u8>>,
@@ -74,12 +76,26 @@ enum Then {
     Measures,
 }
 
+/// What most kinds of files have in common.
+const PLAIN: Target = Target {
+    name: "",
+    extension: "",
+    command: &[],
+    options: &[],
+    then: Then::Reads,
+    seeds: Vec::new,
+    often: |_| true,
+    large: None,
+    rewritten: None,
+    words: &[],
+    reseal: |_| {},
+};
+
 static TARGETS: [Target; 8] = [
     Target {
         name: "recording",
         extension: "tlc",
-        command: (&["explain", "--json"], &[]),
-        then: Then::Reads,
+        command: &["explain", "--json"],
         seeds: recordings,
         often: is_numbered,
         large: Some(|| grown(&recordings()[0], LARGE_BYTES)),
@@ -93,19 +109,15 @@ static TARGETS: [Target; 8] = [
             b"1e999",
         ],
         reseal,
+        ..PLAIN
     },
     Target {
         name: "CSV",
         extension: "csv",
-        command: (
-            &["sim", "--json", "--trace"],
-            &["--trace-column", "t_us", "-u", "0.8"],
-        ),
-        then: Then::Reads,
+        command: &["sim", "--json", "--trace"],
+        options: &["--trace-column", "t_us", "-u", "0.8"],
         seeds: || vec![csv(400)],
-        often: |_| true,
         large: Some(|| csv(700_000)),
-        rewritten: None,
         words: &[
             b"\n",
             b",",
@@ -117,22 +129,20 @@ static TARGETS: [Target; 8] = [
             b"18446744073709551616",
             b"\xff",
         ],
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "list of times",
         extension: "txt",
-        command: (&["sim", "--json", "--trace"], &["-u", "0.8"]),
-        then: Then::Reads,
+        command: &["sim", "--json", "--trace"],
+        options: &["-u", "0.8"],
         seeds: || {
             vec![
                 b"# seconds\n0.1\n0.2\n0.25\n0.9\n1.5\n".repeat(20),
                 list(400),
             ]
         },
-        often: |_| true,
         large: Some(|| list(1_100_000)),
-        rewritten: None,
         words: &[
             b"\n",
             b"#",
@@ -143,91 +153,72 @@ static TARGETS: [Target; 8] = [
             b"0.00000000000001",
             b"\xff",
         ],
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "Parquet",
         extension: "parquet",
-        command: (
-            &["sim", "--json", "--trace"],
-            &["--trace-column", "t_us", "-u", "0.8"],
-        ),
-        then: Then::Reads,
+        command: &["sim", "--json", "--trace"],
+        options: &["--trace-column", "t_us", "-u", "0.8"],
         seeds: || vec![columns(400)],
-        often: |_| true,
         large: Some(|| columns(1_200_000)),
-        rewritten: None,
         words: &[b"PAR1", b"\xff\xff\xff\x7f"],
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "result",
         extension: "json",
-        command: (&["compare", "--json"], &[]),
+        command: &["compare", "--json"],
         then: Then::ReadsTwo,
         seeds: results,
-        often: |_| true,
-        large: None,
-        rewritten: None,
         words: NUMBERS,
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "rate profile",
         extension: "rates",
-        command: (
-            &[
-                "load",
-                "--json",
-                "echo+tcp://127.0.0.1:9",
-                "--floor",
-                "off",
-                "--profile",
-            ],
-            &[],
-        ),
+        command: &[
+            "load",
+            "--json",
+            "echo+tcp://127.0.0.1:9",
+            "--floor",
+            "off",
+            "--profile",
+        ],
         then: Then::Sends,
         seeds: || vec![b"time_s,rate_per_s\n0,10\n1.5,2000\n2,3e3\n10,0\n11,7\n".to_vec()],
-        often: |_| true,
         large: Some(|| {
             let rows: String = (0..400_000)
                 .map(|i| format!("{i},{}\n", 100 + i % 7))
                 .collect();
             format!("time_s,rate_per_s\n{rows}").into_bytes()
         }),
-        rewritten: None,
         words: &[
             b"\n", b",", b"\"", b"nan", b"inf", b"-1", b"1e308", b"0.0", b"1e-300", b"\xff",
         ],
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "plan of an agent",
         extension: "plan",
-        command: (&["agent", "--json"], &[]),
+        command: &["agent", "--json"],
         then: Then::Sends,
         seeds: || vec![plan()],
-        often: |_| true,
-        large: None,
-        rewritten: None,
         words: NUMBERS,
-        reseal: |_| {},
+        ..PLAIN
     },
     Target {
         name: "topology",
         extension: "toml",
-        command: (
-            &[
-                "budget",
-                "--json",
-                "-d",
-                "1ms",
-                "--draws",
-                "10000",
-                "--topology",
-            ],
-            &[],
-        ),
+        command: &[
+            "budget",
+            "--json",
+            "-d",
+            "1ms",
+            "--draws",
+            "10000",
+            "--topology",
+        ],
         then: Then::Measures,
         seeds: || {
             let all = "name = \"two racks\"\nhops = 3\nswitch = \"lognormal:600ns,cv=0.2\"\nfibre_m = 40\n\
@@ -237,9 +228,6 @@ static TARGETS: [Target; 8] = [
                 b"name = \"x\"\nswitch = \"exponential:1us\"\n".to_vec(),
             ]
         },
-        often: |_| true,
-        large: None,
-        rewritten: None,
         words: &[
             b"-1",
             b"1e308",
@@ -253,13 +241,13 @@ static TARGETS: [Target; 8] = [
             b"\"",
             b"\n",
         ],
-        reseal: |_| {},
+        ..PLAIN
     },
 ];
 
 impl Target {
     fn is_built_in(&self) -> bool {
-        is_built_in(self.command.0[0])
+        is_built_in(self.command[0])
     }
 }
 
@@ -450,10 +438,10 @@ fn read(target: &Target, file: &Path) -> Option<String> {
     }
     command
         .arg(env!("CARGO_BIN_EXE_taillab"))
-        .args(target.command.0)
+        .args(target.command)
         .arg(file)
         .args((target.then == Then::ReadsTwo).then_some(file))
-        .args(target.command.1)
+        .args(target.options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -4,6 +4,7 @@
 
 pub(crate) mod connections;
 pub(crate) mod exchanges;
+pub(crate) mod facts;
 pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod slices;

@@ -387,20 +387,27 @@ fn silence_and_nobody_are_told_apart() {
     }
 }
 
-#[test]
-fn an_interruption_keeps_what_there_is() {
-    let child = rtt(&["--proto", "udp", "--runs", "1000", "--json"])
+/// What it says after Ctrl-C, which comes when it has used so much CPU time.
+fn interrupted(args: &[&str], after: Duration) -> Output {
+    let child = rtt(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // how much is measured until then does not matter
     support::wait_for("round trips", || {
-        (support::cpu_time(child.id()) >= Duration::from_secs(2)).then_some(())
+        (support::cpu_time(child.id()) >= after).then_some(())
     });
     support::signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    output
+}
+
+#[test]
+fn an_interruption_keeps_what_there_is() {
+    // how much is measured until then does not matter
+    let args = ["--proto", "udp", "--runs", "1000", "--json"];
+    let output = interrupted(&args, Duration::from_secs(2));
     let result = result(&output);
     assert_eq!(result["partial"], true);
     assert_eq!(rows(&result)[0]["partial"], true);
@@ -409,19 +416,10 @@ fn an_interruption_keeps_what_there_is() {
 
 #[test]
 fn an_interruption_in_the_warm_up_is_said() {
-    let child = rtt(&[
+    let args = [
         "--proto", "tcp", "--warmup", "1G", "--count", "10", "--runs", "1",
-    ])
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
-    support::wait_for("round trips", || {
-        (support::cpu_time(child.id()) >= Duration::from_millis(200)).then_some(())
-    });
-    support::signal(child.id(), "INT");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    ];
+    let output = interrupted(&args, Duration::from_millis(200));
     let said = stderr(&output);
     assert!(
         said.contains("interrupted before a round trip was measured"),

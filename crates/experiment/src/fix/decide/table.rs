@@ -16,7 +16,7 @@ struct Outcomes {
 fn ends(trials: u64, level: f64, factor: f64, most: usize, noise: Noise) -> Outcomes {
     let mut ends = Outcomes::default();
     for seed in 0..trials {
-        let (judgement, trial) = tried((seed, level), factor, most, noise);
+        let (judgement, trial) = tried(seed, level, factor, most, noise);
         ends.of += 1;
         ends.pairs += trial.pairs.count();
         match judgement.outcome {

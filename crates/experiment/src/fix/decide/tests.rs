@@ -25,7 +25,7 @@ fn block(rng: &mut Xoshiro256PlusPlus, factor: f64, requests: usize) -> Vec<Nano
 
 #[test]
 fn what_does_not_count_is_told_where_it_is_much() {
-    let seen = |cut: usize| Seen {
+    let seen = |cut: usize| BlockResult {
         latencies: vec![Nanos::new(1); 100 - cut],
         cut,
         recorded: None,
@@ -80,7 +80,8 @@ fn noisy(rng: &mut Xoshiro256PlusPlus, factor: f64, noise: Noise) -> Vec<Nanos> 
 
 /// Runs a trial as the module `trial` does: after each pair, it checks whether the trial can end.
 pub(super) fn tried(
-    (seed, level): (u64, f64),
+    seed: u64,
+    level: f64,
     factor: f64,
     most: usize,
     noise: Noise,
@@ -97,7 +98,7 @@ pub(super) fn tried(
 }
 
 fn trial(seed: u64, factor: f64, most: usize) -> (Judgement, usize) {
-    let (judgement, trial) = tried((seed, LEVEL), factor, most, Noise::Stalls);
+    let (judgement, trial) = tried(seed, LEVEL, factor, most, Noise::Stalls);
     (judgement, trial.pairs.count())
 }
 
@@ -106,11 +107,16 @@ pub(super) fn claims(judgement: &Judgement) -> bool {
     judgement.outcome == FixOutcome::Kept || judgement.reason.contains(": worse")
 }
 
+/// In how many of these trials of at most so many pairs a change that does nothing is kept or called worse.
+fn false_claims(trials: u64, most: usize) -> usize {
+    (0..trials)
+        .filter(|seed| claims(&trial(*seed, 1.0, most).0))
+        .count()
+}
+
 #[test]
 fn a_change_that_does_nothing_is_rarely_kept_or_called_worse() {
-    let wrong = (0..60)
-        .filter(|seed| claims(&trial(*seed, 1.0, 21).0))
-        .count();
+    let wrong = false_claims(60, 21);
     // 5 % of 60 trials, and what chance adds to that once in a thousand times
     assert!(wrong <= 9, "{wrong} of 60");
 }
@@ -118,9 +124,7 @@ fn a_change_that_does_nothing_is_rarely_kept_or_called_worse() {
 /// The same with the most pairs that a trial may have, and so with the most looks.
 #[test]
 fn a_change_that_does_nothing_is_rarely_kept_or_called_worse_in_sixty_pairs() {
-    let wrong = (0..40)
-        .filter(|seed| claims(&trial(*seed, 1.0, 60).0))
-        .count();
+    let wrong = false_claims(40, 60);
     assert!(wrong <= 7, "{wrong} of 40");
 }
 
@@ -130,7 +134,7 @@ pub(super) fn any_of_eight(session: u64, most: usize) -> bool {
     (0..8).any(|number| {
         let now = level.next(8 - number, 1_000);
         let seed = 100 * session + number as u64;
-        let (judgement, trial) = tried((seed, now), 1.0, most, Noise::Stalls);
+        let (judgement, trial) = tried(seed, now, 1.0, most, Noise::Stalls);
         level.spend(&trial);
         claims(&judgement)
     })
@@ -268,7 +272,7 @@ fn where_others_hide_everything_the_rest_decides() {
 #[test]
 fn beside_bursts_what_helps_is_mostly_kept_and_what_does_nothing_rarely() {
     let of = |factor: f64| {
-        let trial = |seed: u64| tried((seed, LEVEL), factor, 12, Noise::Bursts).0;
+        let trial = |seed: u64| tried(seed, LEVEL, factor, 12, Noise::Bursts).0;
         let kept = |seed: &u64| trial(*seed).outcome == FixOutcome::Kept;
         (0..40).filter(kept).count()
     };

@@ -1,12 +1,16 @@
 //! What the evidence does not support is in no output: screen, details, JSON, page, files and the commands to run next.
 
+#[allow(dead_code, reason = "the tests of `analysis` use more of it")]
+#[path = "../../../../analysis/tests/common/facts.rs"]
+mod facts;
+
 use std::fs::File;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::path::Path;
 use std::sync::Arc;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use taillab_analysis::load::{LoadFacts, summarise};
+use taillab_analysis::load::summarise;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::verdict::WithdrawnPart;
 use taillab_analysis::{Analysis, AnalysisOptions, Window, match_recording};
@@ -14,16 +18,14 @@ use taillab_console::args::AnalysisArgs;
 use taillab_console::rundir::RunDir;
 use taillab_model::compare::{Change, ComparedAt, compared};
 use taillab_model::explanation::SlowRequest;
-use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, ClaimName, ClientCost, LoadErrors, LoadSummary,
-    ServerResult,
-};
+use taillab_model::summary::{ClaimName, LoadSummary, ServerResult};
 use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording};
 use taillab_report::junit::junit;
 use taillab_report::metrics::Metrics;
 use taillab_report::terminal::Style;
 use taillab_report::{Document, html, json, perfetto, terminal};
 
+use self::facts::load_facts;
 use crate::pipeline::analyse::{Analysed, MeasurementFacts};
 use crate::pipeline::next_steps;
 use crate::pipeline::recording::{Source, analyse};
@@ -155,29 +157,7 @@ fn judged(against: Against) -> Outcome {
 
 /// A load without an answer.
 fn unanswered() -> LoadSummary {
-    let facts = LoadFacts {
-        target_rate_per_s: 200.0,
-        target_utilization: None,
-        arrivals: ArrivalsVerdict {
-            process: "poisson".to_owned(),
-            reference: ArrivalsReference::Process,
-            cv: 1.0,
-            ks_d: 0.0,
-            ks_critical: 1.0,
-            ad_a2: 0.0,
-            ad_critical: 1.0,
-            idc: Vec::new(),
-            passed: true,
-            dead_time: None,
-        },
-        client: ClientCost {
-            cpu_ns_per_request: Nanos::ZERO,
-            busy_share: 0.0,
-        },
-        errors: LoadErrors::default(),
-        clients: None,
-    };
-    summarise(std::iter::empty, facts).summary
+    summarise(std::iter::empty, load_facts(200.0)).summary
 }
 
 /// Every output for people and programs, by name.
