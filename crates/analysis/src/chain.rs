@@ -7,6 +7,8 @@
 //!
 //! The way of a wake-up belongs to the sleep that it ends, as in the ledger.
 
+use std::ops::Range;
+
 use taillab_model::{Monotonic, Tid};
 
 use crate::timeline::{
@@ -84,19 +86,21 @@ impl<'t> Chains<'t> {
 
     /// What a sleep between these times was for, which thread `waker` ended. The parts follow each other without a gap,
     /// from the first of these times to the second.
-    pub(crate) fn parts(&self, span: (u64, u64), waker: Tid) -> Vec<ChainPart> {
+    pub(crate) fn parts(&self, span: Range<u64>, waker: Tid) -> Vec<ChainPart> {
         let mut walk = Walk {
-            at_ns: span.0,
+            at_ns: span.start,
             steps: 0,
             parts: Vec::new(),
         };
+        let end_ns = span.end;
         self.follow(waker, span, 1, &mut walk);
-        walk.until(span.1, ChainEnd::Thread(waker));
+        walk.until(end_ns, ChainEnd::Thread(waker));
         walk.parts
     }
 
     /// What thread `tid` did between these times, or waited for.
-    fn follow(&self, tid: Tid, (from_ns, to_ns): (u64, u64), link: u32, walk: &mut Walk) {
+    fn follow(&self, tid: Tid, wait: Range<u64>, link: u32, walk: &mut Walk) {
+        let (from_ns, to_ns) = (wait.start, wait.end);
         let at = Monotonic::from_nanos_since_boot(from_ns);
         let line = self.timeline.worker(tid);
         let mut spans = line
@@ -106,13 +110,15 @@ impl<'t> Chains<'t> {
         // what it slept for before it was woken
         let mut slept = ChainEnd::Thread(tid);
         while let Some(span) = spans.next() {
-            let (begin_ns, end_ns) = wait_ns(&span);
+            let begin_ns = span.from.nanos_since_boot();
+            let end_ns = span.to.nanos_since_boot();
             if begin_ns >= to_ns || !walk.steps_on() {
                 break;
             }
             // it was not seen before
             walk.until(begin_ns.min(to_ns), ChainEnd::Thread(tid));
-            let part = (begin_ns.max(from_ns), end_ns.min(to_ns));
+            let part = begin_ns.max(from_ns)..end_ns.min(to_ns);
+            let part_ends_ns = part.end;
             match span.state {
                 WorkerState::OnCore { .. } | WorkerState::Unknown => {}
                 WorkerState::Preempted { cpu } => self.waits_for(cpu, part, tid, walk),
@@ -129,7 +135,7 @@ impl<'t> Chains<'t> {
                     slept = walk.parts.last().map_or(slept, |last| last.end);
                 }
             }
-            walk.until(part.1, ChainEnd::Thread(tid));
+            walk.until(part_ends_ns, ChainEnd::Thread(tid));
         }
         walk.until(to_ns, ChainEnd::Thread(tid));
     }
@@ -139,7 +145,7 @@ impl<'t> Chains<'t> {
         &self,
         sleep: Sleep,
         by: Option<Tid>,
-        part: (u64, u64),
+        part: Range<u64>,
         (tid, link): (Tid, u32),
         walk: &mut Walk,
     ) {
@@ -154,7 +160,7 @@ impl<'t> Chains<'t> {
             // a timer, for instance: nobody else is to blame
             _ => ChainEnd::Thread(tid),
         };
-        walk.until(part.1, end);
+        walk.until(part.end, end);
     }
 
     /// Thread `tid` was woken, and comes onto this CPU at the end of the span.
@@ -162,20 +168,21 @@ impl<'t> Chains<'t> {
         &self,
         cpu: u16,
         (span, slept): (&WorkerSpan, ChainEnd),
-        part: (u64, u64),
+        part: Range<u64>,
         tid: Tid,
         walk: &mut Walk,
     ) {
-        let way_ns = self.timeline.cpu(cpu).map_or(part.0, |cpu| {
+        let way_ns = self.timeline.cpu(cpu).map_or(part.start, |cpu| {
             let segments = cpu.segments_from(span.from);
-            on_its_way_until(segments, wait_ns(span))
+            on_its_way_until(segments, since_boot_ns(span))
         });
-        walk.until(way_ns.min(part.1), slept);
-        self.waits_for(cpu, (way_ns.max(part.0), part.1), tid, walk);
+        walk.until(way_ns.min(part.end), slept);
+        self.waits_for(cpu, way_ns.max(part.start)..part.end, tid, walk);
     }
 
     /// Thread `tid` could run between these times, but another one had its CPU.
-    fn waits_for(&self, cpu: u16, (from_ns, to_ns): (u64, u64), tid: Tid, walk: &mut Walk) {
+    fn waits_for(&self, cpu: u16, wait: Range<u64>, tid: Tid, walk: &mut Walk) {
+        let (from_ns, to_ns) = (wait.start, wait.end);
         let at = Monotonic::from_nanos_since_boot(from_ns);
         let line = self.timeline.cpu(cpu);
         let segments = line
@@ -201,9 +208,9 @@ impl<'t> Chains<'t> {
     }
 }
 
-/// The begin and the end of a span, since boot.
-const fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
-    (span.from.nanos_since_boot(), span.to.nanos_since_boot())
+/// A span in nanoseconds since boot.
+const fn since_boot_ns(span: &WorkerSpan) -> Range<u64> {
+    span.from.nanos_since_boot()..span.to.nanos_since_boot()
 }
 
 /// The parts found so far.

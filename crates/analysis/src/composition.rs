@@ -55,7 +55,7 @@ const BATCH: usize = 1_024;
 const ABOVE_P99: usize = 2;
 
 /// Excess by block of time: of all requests, and of those above p99.
-type ByBlock = Vec<[u64; 2]>;
+type ExcessByBlock = Vec<[u64; 2]>;
 
 /// Sums over the requests whose sojourns lie in one cell of a histogram.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,13 +100,13 @@ const FIRST_GROUPS: usize = 32;
 
 /// The latest block's sums of the first groups, by cell: most of what is added, without a map.
 #[derive(Clone, Debug, Default)]
-struct Latest {
+struct LatestBlock {
     /// The time that the block covers.
     time: Range<u64>,
     cells: Vec<[u64; FIRST_GROUPS]>,
 }
 
-impl Latest {
+impl LatestBlock {
     /// The sums of a cell, if this is the block in which `at_ns` lies.
     #[inline]
     fn sums(&mut self, at_ns: u64, cell: usize) -> Option<&mut [u64; FIRST_GROUPS]> {
@@ -154,14 +154,14 @@ pub struct Composition {
     numbers: HashMap<(Cause, GroupKey), u32>,
     /// Requests added so far; below, those with any excess of a group, and of a cause.
     added: u64,
-    of_groups: Vec<OfGroup>,
+    of_groups: Vec<GroupExcess>,
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
     /// Requests outside of the sample, by cell.
     others: Vec<u64>,
     blocks: Coarsening<BlockSums>,
     /// Sums of the latest block that are not in it yet.
-    latest: Latest,
+    latest: LatestBlock,
     /// Requests still to be added: T1 since `from`, the cell, the number of parts of their excess, the sums.
     new_requests: Vec<(u64, usize, usize, CellSums)>,
     /// The parts of their excess, request after request: the group, and nanoseconds.
@@ -170,7 +170,7 @@ pub struct Composition {
 
 /// Requests with any excess of a group.
 #[derive(Clone, Copy, Debug)]
-struct OfGroup {
+struct GroupExcess {
     cause: Cause,
     requests: u64,
     /// The number of the last such request.
@@ -191,7 +191,7 @@ impl Composition {
             cells: Vec::new(),
             others: Vec::new(),
             blocks: Coarsening::new(BLOCK_NS, BLOCKS),
-            latest: Latest::default(),
+            latest: LatestBlock::default(),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
         }
@@ -267,7 +267,7 @@ impl Composition {
             let next = self.groups.len() as u32;
             let number = *self.numbers.entry(key.clone()).or_insert(next);
             if number == next {
-                self.of_groups.push(OfGroup {
+                self.of_groups.push(GroupExcess {
                     cause: key.0,
                     requests: 0,
                     last: 0,
@@ -299,14 +299,14 @@ impl Composition {
         let blocks = self.blocks.cells().len();
         let (all, others) = (counts.iter().sum::<u64>(), self.others.iter().sum::<u64>());
         let mut bands = vec![BandSums::none(blocks); BANDS.len()];
-        let mut around = Around::of(&counts, unanswered, blocks);
+        let mut around = RequestsAround::of(&counts, unanswered, blocks);
         for (cell, count) in counts.into_iter().enumerate() {
             let sums = self.cells.get(cell).copied().unwrap_or_default();
             bands[band_of(cell).unwrap_or(0)].add(count, sums);
             around.add(cell, |band| band.add(count, sums));
         }
-        let mut culprits: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
-        let mut causes: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
+        let mut culprits: Vec<ExcessByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
+        let mut causes: Vec<ExcessByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
         for (block, sums) in self.blocks.into_cells().into_iter().enumerate() {
             for (key, ns) in sums.0 {
                 let (cell, group) = cell_and_group(key);
@@ -351,9 +351,9 @@ fn thresholds(counts: &[u64], unanswered: u64) -> [usize; 4] {
 
 /// The requests around each of [`AROUND`], as far as there are any.
 #[derive(Clone, Debug)]
-struct Around(Vec<(f64, Range<usize>, BandSums)>);
+struct RequestsAround(Vec<(f64, Range<usize>, BandSums)>);
 
-impl Around {
+impl RequestsAround {
     fn of(counts: &[u64], unanswered: u64, blocks: usize) -> Self {
         let known = |q: f64| {
             let cells = cells_around(counts, unanswered, q)?;
@@ -405,10 +405,10 @@ pub struct Composed {
     group_of: Vec<u32>,
     of_groups: Vec<u64>,
     of_causes: [u64; CAUSES],
-    culprits: Vec<ByBlock>,
-    causes: Vec<ByBlock>,
+    culprits: Vec<ExcessByBlock>,
+    causes: Vec<ExcessByBlock>,
     bands: Vec<BandSums>,
-    around: Around,
+    around: RequestsAround,
 }
 
 impl Composed {
@@ -422,7 +422,7 @@ impl Composed {
             (requests > 0).then(|| self.share((cause, None), requests, sums, (ledger, one_in), of))
         };
         let mut wholes: Vec<CauseShare> = Cause::ALL.into_iter().filter_map(whole).collect();
-        let of_culprit = |(group, sums): (usize, &ByBlock)| {
+        let of_culprit = |(group, sums): (usize, &ExcessByBlock)| {
             let (cause, requests) = (self.groups[group].0, self.of_groups[group]);
             let of = |label: Label| self.group_of.get(label as usize) == Some(&(group as u32));
             let culprit = (requests > 0)
@@ -467,7 +467,7 @@ impl Composed {
         &self,
         (cause, culprit): (Cause, Option<Culprit>),
         requests: u64,
-        sums: &ByBlock,
+        sums: &ExcessByBlock,
         (ledger, one_in): (&Ledger, f64),
         of: impl Fn(Label) -> bool,
     ) -> CauseShare {
@@ -501,7 +501,7 @@ impl Composed {
     }
 
     /// The share of all excess, with its interval.
-    fn ratio(&self, of: &ByBlock, which: usize) -> Share {
+    fn ratio(&self, of: &ExcessByBlock, which: usize) -> Share {
         let pair = |(block, part): (usize, &[u64; 2])| {
             let all: u64 = self.causes.iter().map(|sums| sums[block][which]).sum();
             (part[which] as f64, all as f64)

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use taillab_model::Monotonic;
 
@@ -30,19 +31,19 @@ impl Crowd {
     pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
         for place in 0..matched.requests.len() {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
-            self.step((t1, t6), &mut tell);
+            self.step(t1..t6, &mut tell);
         }
     }
 
-    /// The same for one request that arrives and leaves at these times.
+    /// The same for one request that is in the server so long.
     pub(crate) fn step(
         &mut self,
-        (came, leaves): (Monotonic, Monotonic),
+        stay: Range<Monotonic>,
         tell: &mut impl FnMut(Monotonic, usize, Step),
     ) {
-        self.leave_until(came, tell);
-        tell(came, self.leave.len(), Step::Came);
-        self.leave.push(Reverse(leaves));
+        self.leave_until(stay.start, tell);
+        tell(stay.start, self.leave.len(), Step::Came);
+        self.leave.push(Reverse(stay.end));
     }
 
     /// The same for the requests that are still in the server after the last window.

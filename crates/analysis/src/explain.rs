@@ -29,7 +29,7 @@ use crate::sleeping::Sleepers;
 use crate::slowest::slow_request;
 use crate::spells::TakenTime;
 use crate::statistics::counted_curve;
-use crate::timeline::{Seen, Timeline};
+use crate::timeline::{RecordedKinds, Timeline};
 use crate::verdict::Supported;
 use crate::{predict, replay};
 
@@ -71,7 +71,7 @@ pub(crate) struct Explainer {
     span: Option<(Monotonic, Monotonic)>,
     sojourns: Histogram,
     composition: Option<Composition>,
-    collected: Collected,
+    collected: AccountSums,
     heat: HeatCells,
     clusters: Clusters,
     taken: TakenTime,
@@ -82,7 +82,7 @@ pub(crate) struct Explainer {
     own_work: OwnWorkQueue,
     /// Matched requests of the windows before.
     requests_before: usize,
-    seen: Seen,
+    seen: RecordedKinds,
     /// The length of the slices, where everything was recorded in slices.
     slices: Option<Nanos>,
 }
@@ -108,7 +108,7 @@ impl Explainer {
             span: None,
             sojourns: Histogram::default(),
             composition: None,
-            collected: Collected::new(options.workers, slowest),
+            collected: AccountSums::new(options.workers, slowest),
             heat: HeatCells::default(),
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
@@ -117,7 +117,7 @@ impl Explainer {
             roots: Roots::default(),
             shadow: Shadow::default(),
             requests_before: 0,
-            seen: Seen::default(),
+            seen: RecordedKinds::default(),
             slices: None,
             process,
             options,
@@ -316,7 +316,7 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
 
 /// WeighedSums other than the composition.
 #[derive(Default)]
-struct Collected {
+struct AccountSums {
     overtaken: u64,
     /// Requests outside of the sample.
     unasked: u64,
@@ -332,7 +332,7 @@ struct Collected {
     slowest_so_far: Vec<Nanos>,
 }
 
-impl Collected {
+impl AccountSums {
     fn new(workers: NonZeroU32, most_slow: usize) -> Self {
         Self {
             own_queue_ideal: (workers.get() > 1).then(Histogram::default),
@@ -432,7 +432,7 @@ impl Collected {
 }
 
 /// What was not recorded, and what the accounts therefore cannot show.
-fn limits(seen: Seen) -> Vec<String> {
+fn limits(seen: RecordedKinds) -> Vec<String> {
     let missing = [
         (
             seen.switches,

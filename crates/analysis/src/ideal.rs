@@ -4,6 +4,7 @@ mod schedule;
 
 use std::num::NonZeroU32;
 
+use taillab_model::interval::Interval;
 use taillab_model::summary::IdealBounds;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
@@ -87,8 +88,8 @@ impl IdealArrivals {
 
     /// Also sends them through the queues with the lower and the upper end of t's interval.
     #[must_use]
-    pub fn with_interval(mut self, (lo, hi): (Nanos, Nanos), workers: NonZeroU32) -> Self {
-        self.interval = Some([self.bound(lo, workers), self.bound(hi, workers)]);
+    pub fn with_interval(mut self, of_t: Interval<Nanos>, workers: NonZeroU32) -> Self {
+        self.interval = Some([of_t.lo, of_t.hi].map(|t| self.bound(t, workers)));
         self
     }
 
@@ -371,13 +372,19 @@ mod tests {
         assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
     }
 
+    /// An interval of t.
+    fn of_t() -> Interval<Nanos> {
+        let [lo, hi] = [8, 11].map(Nanos::new);
+        Interval { lo, hi }
+    }
+
     /// Of the 10 ns of each, 4 are spent after the response: the queue has all of them, the sojourns do not.
     #[test]
     fn work_after_the_response_is_not_in_the_sojourn() {
         let ns = Nanos::new;
         let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[]);
         let arrivals = arrivals(0).with_work_after_response(ns(4));
-        let mut arrivals = arrivals.with_interval((ns(8), ns(11)), NonZeroU32::MIN);
+        let mut arrivals = arrivals.with_interval(of_t(), NonZeroU32::MIN);
         let found = arrivals.take(&matched, Monotonic::MAX);
         assert_eq!(found.ideal, [ns(6), ns(11), ns(14)]);
         let greatest = |bound: &Bound| bound.sojourns.greatest();
@@ -401,7 +408,7 @@ mod tests {
         let requests: Vec<(u64, u64)> = (0..5_000).map(|i| (1_000 * i, 1_000 * i + 50)).collect();
         let ns = Nanos::new;
         let mut arrivals = arrivals(0)
-            .with_interval((ns(8), ns(11)), NonZeroU32::MIN)
+            .with_interval(of_t(), NonZeroU32::MIN)
             .with_unprobed(ns(9), NonZeroU32::MIN);
         let found = arrivals.take(&matched(&requests, &[]), Monotonic::MAX);
         let mut ideal = Distribution::from_sorted(&found.ideal);

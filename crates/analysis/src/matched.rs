@@ -194,11 +194,8 @@ impl Matched {
     /// known here and are left empty.
     pub fn counts(&self, measure_from: Monotonic) -> Matching {
         let mut counts = MatchCounts::default();
-        counts.add(
-            self,
-            measure_from,
-            (Monotonic::from_nanos_since_boot(0), Monotonic::MAX),
-        );
+        let all = Monotonic::from_nanos_since_boot(0)..Monotonic::MAX;
+        counts.add(self, measure_from, all);
         counts.finish()
     }
 
@@ -282,12 +279,12 @@ pub struct MatchCounts {
 }
 
 impl MatchCounts {
-    /// Adds a part, which reaches from one instant to another.
+    /// Adds what was matched in a part of the recording.
     pub fn add(
         &mut self,
         matched: &Matched,
         measure_from: Monotonic,
-        (from, upto): (Monotonic, Monotonic),
+        part: std::ops::Range<Monotonic>,
     ) {
         let counts = &mut self.counts;
         counts.stamps = matched.stamps;
@@ -324,7 +321,7 @@ impl MatchCounts {
             self.doubtful += u64::from(request.ambiguous);
             counts.unanswered += u64::from(!request.ambiguous);
         }
-        let new = |window: &&BlindWindow| (from..upto).contains(&window.to);
+        let new = |window: &&BlindWindow| part.contains(&window.to);
         let windows = matched.blind.iter().filter(new);
         for window in windows.filter(|window| window.to >= measure_from) {
             counts.blind_windows += 1;

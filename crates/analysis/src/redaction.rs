@@ -51,6 +51,14 @@ struct Stream {
     missing: VecDeque<(u32, u32)>,
 }
 
+/// The part of a stream that a packet carries.
+#[derive(Clone, Copy, Debug)]
+struct StreamPart {
+    bytes: u32,
+    /// Where it begins, in bytes.
+    place: u32,
+}
+
 /// How a packet relates to what was read of its stream.
 enum Sequel {
     /// So many of its bytes were read before, and the rest follows.
@@ -149,8 +157,11 @@ impl Redaction {
                     response,
                 } => {
                     let word = u64::from_le_bytes(bytes);
-                    let extent = (word as u32, (word >> 32) as u32);
-                    self.begin((cpu, at), response, extent, place + 1);
+                    let part = StreamPart {
+                        bytes: word as u32,
+                        place: (word >> 32) as u32,
+                    };
+                    self.begin((cpu, at), response, part, place + 1);
                 }
                 EventKind::Payload {
                     mut bytes,
@@ -214,13 +225,13 @@ impl Redaction {
         }
     }
 
-    /// Begins a packet of this many bytes at this place of its stream. Its content begins with the event
+    /// Begins a packet that carries this part of its stream. Its content begins with the event
     /// `from`.
     fn begin(
         &mut self,
         (cpu, at): (usize, Nanos),
         response: bool,
-        (bytes, place): (u32, u32),
+        StreamPart { bytes, place }: StreamPart,
         from: usize,
     ) {
         let packet = self.packets[cpu].as_mut().filter(|packet| packet.at == at);

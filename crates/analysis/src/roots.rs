@@ -31,7 +31,7 @@ struct Burst {
 
 /// The bursts with one root.
 #[derive(Clone, Copy, Debug)]
-struct Rooted {
+struct RootBursts {
     label: Label,
     bursts: u64,
     shortest_ns: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Roots {
     /// The slow requests that have no account yet, by place, with the numbers of their bursts.
     slow: HashMap<usize, u64>,
     open: VecDeque<Burst>,
-    rooted: BTreeMap<(Cause, GroupKey), Rooted>,
+    rooted: BTreeMap<(Cause, GroupKey), RootBursts>,
     bursts: u64,
 }
 
@@ -99,7 +99,7 @@ impl Roots {
         if (sum as f64) < MOST * all as f64 || sum == 0 {
             return;
         }
-        let rooted = self.rooted.entry(key).or_insert(Rooted {
+        let rooted = self.rooted.entry(key).or_insert(RootBursts {
             label,
             bursts: 0,
             shortest_ns: u64::MAX,
@@ -115,7 +115,7 @@ impl Roots {
         for burst in std::mem::take(&mut self.open) {
             self.end(&burst, labels);
         }
-        let mut rooted: Vec<Rooted> = self.rooted.into_values().collect();
+        let mut rooted: Vec<RootBursts> = self.rooted.into_values().collect();
         rooted.sort_by_key(|root| {
             (
                 std::cmp::Reverse((root.bursts, root.longest_ns)),
@@ -124,7 +124,7 @@ impl Roots {
         });
         rooted.truncate(MAX_ROOTS);
         let bursts = self.bursts;
-        let root = |root: Rooted| BurstRoot {
+        let root = |root: RootBursts| BurstRoot {
             cause: labels.cause(root.label),
             culprit: labels.culprit_of_group(root.label),
             bursts: root.bursts,

@@ -29,7 +29,7 @@ struct CellSums {
 
 /// The requests of a worker in a window.
 #[derive(Clone, Debug, Default)]
-struct OfWorker {
+struct WorkerRequests {
     /// T2 of those of the measurement, and T2 to T3.
     waits: Vec<(Monotonic, Nanos)>,
     /// T6 of all.
@@ -70,7 +70,7 @@ impl Sleepers {
         if !timeline.seen().switches {
             return;
         }
-        let mut by_worker: BTreeMap<Tid, OfWorker> = BTreeMap::new();
+        let mut by_worker: BTreeMap<Tid, WorkerRequests> = BTreeMap::new();
         for (place, &tid) in matched.workers.iter().enumerate() {
             if tid == 0 {
                 continue;
@@ -95,7 +95,7 @@ impl Sleepers {
     /// Adds what a worker did until `upto`; `sees` says whether an instant is part of the sample.
     fn add_worker(
         &mut self,
-        (tid, of): (Tid, &OfWorker),
+        (tid, of): (Tid, &WorkerRequests),
         timeline: &Timeline,
         upto: Monotonic,
         sees: impl Fn(Monotonic) -> bool,

@@ -21,7 +21,7 @@ const BAND_MIN: u64 = 10;
 /// The rank of a percentile and the half width of its band; `None` if less than one request is above it,
 /// or if the request at that rank was not answered. The unanswered ones rank above all others; the slowest
 /// request is the slowest that was answered.
-fn band((answered, unanswered): (u64, u64), q: f64) -> Option<(u64, u64)> {
+fn band(answered: u64, unanswered: u64, q: f64) -> Option<(u64, u64)> {
     let last = answered.checked_sub(1)?;
     let n = match q < 1.0 {
         true => answered + unanswered,
@@ -40,7 +40,7 @@ fn band((answered, unanswered): (u64, u64), q: f64) -> Option<(u64, u64)> {
 /// The cells of a histogram in which the band of a percentile lies; `counts` are the requests in each cell,
 /// and those that were not answered rank above all others.
 pub(crate) fn cells_around(counts: &[u64], unanswered: u64, q: f64) -> Option<Range<usize>> {
-    let (centre, half) = band((counts.iter().sum(), unanswered), q)?;
+    let (centre, half) = band(counts.iter().sum(), unanswered, q)?;
     let cell_of = |rank: u64| {
         let mut below = 0;
         counts.iter().position(|count| {
@@ -157,7 +157,7 @@ fn band_of_cells(
 ) -> Option<StagesAt> {
     let ranked = sojourns.ranked();
     let place = |rank: u64| Some(cell(ranked.at(rank)?.from.get(), HISTOGRAM_BITS));
-    let (centre, half) = band((sojourns.count(), unanswered), q)?;
+    let (centre, half) = band(sojourns.count(), unanswered, q)?;
     let (first, last) = (place(centre - half)?, place(centre + half)?);
     let mut all = StageSums::default();
     for cell in cells.iter().take(last + 1).skip(first) {
@@ -172,7 +172,7 @@ fn band_of_cells(
 /// The requests are in order of their sojourns.
 fn band_of_kept((ranked, unanswered): (&[KeptRequest], u64), q: f64) -> Option<StagesAt> {
     let n = ranked.len() as u64;
-    let (centre, mut half) = band((n, unanswered), q)?;
+    let (centre, mut half) = band(n, unanswered, q)?;
     loop {
         let (from, to) = (centre.saturating_sub(half), (centre + half).min(n - 1));
         let mut sums = StageSums::default();

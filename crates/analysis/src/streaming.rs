@@ -20,6 +20,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
+use taillab_model::interval::Interval;
 use taillab_model::summary::{
     BusyPeriods, BusyPeriodsOfCpu, ClaimName, Ideal, IdealBounds, LeftOut, Matching, Measured,
     Overhead, Overload, Scheduled, ServerResult, ServiceTimeSource, Stages, Withdrawn,
@@ -40,9 +41,9 @@ use crate::sent_again::{self, resent_responses};
 use crate::spans::{Spans, earlier};
 use crate::spoken::Beginnings;
 use crate::statistics::{Observations, counted_curve};
-use crate::streaming::limits::limits;
+use crate::streaming::limits::RecordingLimits;
 use crate::streaming::on_schedule::{OnSchedule, view};
-use crate::streaming::sums::{Summed, Sums};
+use crate::streaming::sums::{FinishedSums, Sums};
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Judgement, ServerEvidence, Supported, Unsupported};
 use crate::window::Window;
@@ -60,7 +61,7 @@ pub struct AnalysisOptions {
     /// t: what a request costs a worker while it never waits for work.
     pub service_time: Nanos,
     /// The interval of t, where it has one.
-    pub interval: Option<(Nanos, Nanos)>,
+    pub interval: Option<Interval<Nanos>>,
     /// The part of t that the server spends after the response has left; it is not in the ideal sojourn.
     pub after_response: Nanos,
     /// t without the probe, where it is known what the probe costs.
@@ -248,7 +249,7 @@ impl<'c> Analysis<'c> {
         }
         if let Some(known) = &options.busy_periods {
             let of_requests = known.receive_ns.saturating_sub(known.after_response_ns);
-            let least = options.interval.map_or(service_time, |(lo, _)| lo);
+            let least = options.interval.map_or(service_time, |of_t| of_t.lo);
             arrivals = arrivals.with_receiver_elsewhere(least.saturating_sub(of_requests), workers);
         }
         Self {
@@ -314,7 +315,7 @@ impl<'c> Analysis<'c> {
         self.left_out.forgotten += matched.forgotten + timeline.forgotten();
         self.unexplained = matched.client.map(|client| client.unexplained);
         self.disturbances |= timeline.has_disturbances();
-        self.counts.add(matched, measure_from, (*from, *upto));
+        self.counts.add(matched, measure_from, *from..*upto);
         let waited_for_until = self.waited_for_until(window);
         let requests = self.arrivals.take(matched, waited_for_until);
         let cut = match &mut self.on_schedule {
@@ -393,16 +394,12 @@ impl<'c> Analysis<'c> {
         // our own client sends by its schedule, and what it could not send in time is in its response times
         let wait = self.inside.clients_that_wait(workers);
         let clients_wait = wait.filter(|_| self.unexplained.is_none());
-        let (shown, came) = (
-            (self.windows, self.shown_by),
-            (self.silent, self.all_arrivals),
-        );
         let view = (self.on_schedule).map(|view| view.finish(lacking));
         let (scheduled, ideal_on_schedule) = view.unzip();
         let client_minus_server = &summed.client_minus_server;
         let evidence = ServerEvidence {
             overload,
-            not_compared: not_compared(&options, clients_wait, (&ideal, &sojourn)),
+            not_compared: not_compared(&options, clients_wait, &ideal, &sojourn),
             rate_per_s: known_t.map(|_| self.arrivals.rate_per_s()),
             shows_cpus: self.disturbances,
             faster_than_ideal: summed.faster_share,
@@ -415,9 +412,17 @@ impl<'c> Analysis<'c> {
             sojourn,
             matching,
         };
-        let matching = &evidence.matching;
         Ok(RecordingSums {
-            limits: limits(&summed.measured, shown, self.busy.polls(), came, matching),
+            limits: RecordingLimits {
+                measured: &summed.measured,
+                windows: self.windows,
+                shown_by: self.shown_by,
+                polls: self.busy.polls(),
+                without_response: self.silent,
+                with_response: self.all_arrivals,
+                matching: &evidence.matching,
+            }
+            .texts(),
             evidence,
             options,
             context: self.context,
@@ -488,7 +493,7 @@ pub struct RecordingSums<'c> {
     context: &'c RecordingContext,
     /// Still without a sojourn.
     measured: Measured,
-    summed: Summed,
+    summed: FinishedSums,
     /// The ideal sojourns, with the interval of t.
     ideal: Distribution,
     by_service_time: Vec<IdealBounds>,
@@ -515,19 +520,20 @@ impl RecordingSums<'_> {
 
     /// Makes what the evidence supports.
     pub fn build(self, judgement: &Judgement, known: ServerFacts) -> Analysed {
-        self.made((judgement.supported(), judgement.on_schedule()), known)
+        self.made(judgement.supported(), judgement.on_schedule(), known)
     }
 
     /// Makes whatever can be computed: for tests of the computation, whose recordings are as short as they can be. What
     /// a user is shown is made by [`Self::build`].
     pub fn unjudged(self) -> Analysed {
         let supported = verdict::unjudged(self.evidence.not_compared);
-        self.made((&supported, &supported), ServerFacts::default())
+        self.made(&supported, &supported, ServerFacts::default())
     }
 
     fn made(
         mut self,
-        (supported, on_schedule): (&Supported, &Supported),
+        supported: &Supported,
+        on_schedule: &Supported,
         known: ServerFacts,
     ) -> Analysed {
         let is_compared = supported.claim(ClaimName::Ideal);
@@ -637,8 +643,8 @@ impl RecordingSums<'_> {
         ServerResult {
             service_time_ns: t,
             service_time_source: known.service_time_source,
-            service_time_lo_ns: options.interval.map(|(lo, _)| lo),
-            service_time_hi_ns: options.interval.map(|(_, hi)| hi),
+            service_time_lo_ns: options.interval.map(|of_t| of_t.lo),
+            service_time_hi_ns: options.interval.map(|of_t| of_t.hi),
             busy_periods: options.busy_periods,
             busy_periods_by_cpu: known.busy_periods_by_cpu.clone(),
             measured,
@@ -686,7 +692,8 @@ fn nothing_measured(overload: Option<Overload>, arrivals: u64) -> AnalysisError 
 fn not_compared(
     options: &AnalysisOptions,
     clients_wait: Option<u64>,
-    (ideal, measured): (&Distribution, &Distribution),
+    ideal: &Distribution,
+    measured: &Distribution,
 ) -> Option<Withdrawn> {
     match (clients_wait, &options.busy_periods) {
         _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),

@@ -88,7 +88,8 @@ impl RecordedBlock {
     /// workers that take `service_time` for each, of which the part `after_response` comes after the response.
     pub fn ideal(
         &self,
-        (service_time, after_response): (Nanos, Nanos),
+        service_time: Nanos,
+        after_response: Nanos,
         workers: NonZeroU32,
     ) -> Vec<Nanos> {
         let ideal = IdealArrivals::new(service_time, workers, self.from);

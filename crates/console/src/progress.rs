@@ -75,12 +75,12 @@ impl Progress {
 }
 
 /// Tells a sleeping thread that the work is over, even if it panicked.
-struct TellWhenOver<'a> {
+struct CompletionNotice<'a> {
     is_over: &'a AtomicBool,
     sleeper: Thread,
 }
 
-impl Drop for TellWhenOver<'_> {
+impl Drop for CompletionNotice<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         self.sleeper.unpark();
@@ -97,7 +97,7 @@ pub fn meanwhile<T: Send>(
 ) -> T {
     // not `is_finished`: the woken thread may look before the worker has ended, and would sleep again
     let is_over = AtomicBool::new(false);
-    let tell = TellWhenOver {
+    let tell = CompletionNotice {
         is_over: &is_over,
         sleeper: thread::current(),
     };

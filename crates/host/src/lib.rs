@@ -51,7 +51,7 @@ pub mod veth;
 pub use cgroup::{CpuQuota, cpu_quota, throttled_time};
 pub use cpu_lock::{CpuLockError, CpuLocks};
 pub use cpu_time::{CpuSample, CpuUsage, process_ticks, waiting_time};
-pub use cpus::{CpuError, CpuSet, Placement};
+pub use cpus::{CpuError, CpuSet, Placement, RequestedCpus};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};
 pub use hazard::capture_environment;

@@ -3,6 +3,8 @@
 //! Each injection stamps its own occurrences, by the clock of the kernel's events and independently of the
 //! probe.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, Nanos, Tid};
@@ -53,13 +55,13 @@ const fn once() -> u32 {
 
 impl InjectedInterval {
     /// A stretch of a CPU as the truth of the one source.
-    pub fn on_cpu(cpu: u32, (from_ns, to_ns): (Monotonic, Monotonic)) -> Self {
+    pub fn on_cpu(cpu: u32, stretch: Range<Monotonic>) -> Self {
         Self {
             source: 0,
             cpu: Some(u16::try_from(cpu).unwrap_or(u16::MAX)),
             held: None,
-            from_ns,
-            to_ns,
+            from_ns: stretch.start,
+            to_ns: stretch.end,
             times: 1,
         }
     }
@@ -118,7 +120,7 @@ mod tests {
 
     fn truth(cause: Cause, from: u64, to: u64) -> GroundTruth {
         let at = Monotonic::from_nanos_since_boot;
-        let interval = InjectedInterval::on_cpu(0, (at(from), at(to)));
+        let interval = InjectedInterval::on_cpu(0, at(from)..at(to));
         GroundTruth {
             unrecorded: 1,
             ..GroundTruth::of_one(cause.key().to_owned(), cause, None, vec![interval])

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::{Monotonic, Nanos, Operation, Outcome};
 
-use crate::client::{Client, Received, Sending};
+use crate::client::{Client, ReceiveOutcome, Sending};
 use crate::clock::now;
 use crate::engine::Progress;
 use crate::protocol::Planned;
@@ -183,7 +183,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             }
             let look = |k: usize| waiting.get(k).copied().flatten();
             match self.client.receive(look) {
-                Received::Answer { k, outcome } => {
+                ReceiveOutcome::Answer { k, outcome } => {
                     waiting[k] = None;
                     // an answer may come after its window was given up: stay at 0
                     in_flight = in_flight.saturating_sub(1);
@@ -192,8 +192,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                     self.answered(outcome, at, at.saturating_since(last));
                     last = at;
                 }
-                Received::Lost { .. } => in_flight = in_flight.saturating_sub(1),
-                Received::Refused => {
+                ReceiveOutcome::Lost { .. } => in_flight = in_flight.saturating_sub(1),
+                ReceiveOutcome::Refused => {
                     return Err(LoadError::Refused {
                         server: self.server.clone(),
                     });

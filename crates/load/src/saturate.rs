@@ -7,7 +7,7 @@ use taillab_model::summary::LoadErrors;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
 use crate::LoadError;
-use crate::client::{Client, Received, Released, Sending, Traits};
+use crate::client::{Client, ReceiveOutcome, ReleasedRequest, Sending, Traits};
 use crate::clock::{now, thread_cpu_time};
 use crate::engine::{Hooks, Progress, SEND_AGAIN, STOP_CHECK, StopReason};
 use crate::protocol::Planned;
@@ -501,7 +501,7 @@ impl<C: Client> Loop<'_, C> {
         loop {
             let flight = &self.flight;
             let released = self.client.send_waiting(|k, _| flight.waits(k));
-            let Some(Released { k, sent, .. }) = released else {
+            let Some(ReleasedRequest { k, sent, .. }) = released else {
                 return;
             };
             if let Some(Err(why)) = sent {
@@ -518,14 +518,14 @@ impl<C: Client> Loop<'_, C> {
     fn look(&mut self) -> Option<Monotonic> {
         let flight = &self.flight;
         let received = self.client.receive(|k| flight.outstanding(k));
-        if received == Received::Nothing {
+        if received == ReceiveOutcome::Nothing {
             return None;
         }
         let at = now();
         match received {
             // its request counts as a time-out
-            Received::Answer { k, .. } if !self.flight.waits(k) => self.flight.came_late(k),
-            Received::Answer { k, outcome } => {
+            ReceiveOutcome::Answer { k, .. } if !self.flight.waits(k) => self.flight.came_late(k),
+            ReceiveOutcome::Answer { k, outcome } => {
                 let took = self.flight.waited(k, at);
                 if self.times.len() < Saturation::MAX_TIMES {
                     self.times.push(took);
@@ -541,7 +541,7 @@ impl<C: Client> Loop<'_, C> {
                     _ => {}
                 }
             }
-            Received::Lost { k, outcome } => {
+            ReceiveOutcome::Lost { k, outcome } => {
                 if self.flight.waits(k) {
                     self.flight.done(k);
                     match outcome {
@@ -551,7 +551,7 @@ impl<C: Client> Loop<'_, C> {
                     }
                 }
             }
-            Received::Refused => self.refused = true,
+            ReceiveOutcome::Refused => self.refused = true,
             other => other.count(&mut self.errors),
         }
         self.send_waiting();

@@ -155,8 +155,7 @@ impl<'a> MessageBuffer<'a> {
         Ok(length as usize)
     }
 
-    /// The control messages: level, type, data.
-    fn controls(&self) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
+    fn controls(&self) -> impl Iterator<Item = ControlMessage<'_>> {
         const HEADER: usize = size_of::<libc::cmsghdr>();
         let mut rest = &self.controls.0[..self.written];
         std::iter::from_fn(move || {
@@ -168,9 +167,16 @@ impl<'a> MessageBuffer<'a> {
             rest = rest
                 .get(length.next_multiple_of(size_of::<usize>())..)
                 .unwrap_or(&[]);
-            Some((level, kind, data))
+            Some(ControlMessage { level, kind, data })
         })
     }
+}
+
+/// What the kernel says of a packet beside its bytes (`cmsghdr`).
+struct ControlMessage<'a> {
+    level: libc::c_int,
+    kind: libc::c_int,
+    data: &'a [u8],
 }
 
 fn first<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
@@ -178,7 +184,8 @@ fn first<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
 }
 
 /// The software stamp in a control message, in nanoseconds of `CLOCK_REALTIME`.
-fn stamp((level, kind, data): (libc::c_int, libc::c_int, &[u8])) -> Option<u64> {
+fn stamp(message: ControlMessage<'_>) -> Option<u64> {
+    let ControlMessage { level, kind, data } = message;
     if (level, kind) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
         return None;
     }
@@ -191,7 +198,8 @@ fn stamp((level, kind, data): (libc::c_int, libc::c_int, &[u8])) -> Option<u64> 
 
 /// The message's number in an extended error that is a stamp (`sock_extended_err`:
 /// errno, origin, type, code, padding, info, data).
-fn number((level, kind, data): (libc::c_int, libc::c_int, &[u8])) -> Option<u32> {
+fn number(message: ControlMessage<'_>) -> Option<u32> {
+    let ControlMessage { level, kind, data } = message;
     let of_ip = matches!(
         (level, kind),
         (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Tid;
 use crate::send_wait::SendWait;
-use crate::stopped::StoppedFor;
+use crate::stopped::ServerStop;
 
 /// What kind of thing a cause is; pages colour by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -431,31 +431,40 @@ impl Culprit {
     /// What makes it rarer or shorter, where that depends on the culprit.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
-            Self::Runtime { task, .. } => StoppedFor::named(task).map(StoppedFor::advice),
+            Self::Runtime { task, .. } => ServerStop::named(task).map(ServerStop::advice),
             Self::Sending { what } => SendWait::named(what).map(SendWait::advice),
             _ => None,
         }
     }
 }
 
-/// A thread, or those of one name and process.
-fn write_thread(
-    f: &mut std::fmt::Formatter<'_>,
-    (name, pid, tid): (&str, Option<Tid>, Option<Tid>),
-) -> std::fmt::Result {
-    match (pid, tid) {
-        // the substitute name of a nameless thread already contains its number
-        (_, Some(tid)) if *name == nameless(tid) => f.write_str(name),
-        (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
-        (Some(pid), None) => write!(f, "{name} (pid {pid})"),
-        (None, None) => f.write_str(name),
+/// A thread, or those of one name and process, as people read it.
+struct ThreadText<'a> {
+    name: &'a str,
+    pid: Option<Tid>,
+    tid: Option<Tid>,
+}
+
+impl std::fmt::Display for ThreadText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name;
+        match (self.pid, self.tid) {
+            // the substitute name of a nameless thread already contains its number
+            (_, Some(tid)) if *name == nameless(tid) => f.write_str(name),
+            (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
+            (Some(pid), None) => write!(f, "{name} (pid {pid})"),
+            (None, None) => f.write_str(name),
+        }
     }
 }
 
 impl std::fmt::Display for Culprit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Thread { name, pid, tid } => write_thread(f, (name, *pid, *tid)),
+            Self::Thread { name, pid, tid } => {
+                let (pid, tid) = (*pid, *tid);
+                ThreadText { name, pid, tid }.fmt(f)
+            }
             Self::OwnThread { name, tid, .. } => {
                 write!(f, "{name} (thread {tid} of the server itself)")
             }
@@ -485,13 +494,12 @@ impl std::fmt::Display for Culprit {
                 tid,
                 end,
             } => {
-                let thread = (name.as_str(), *pid, *tid);
-                let Some(end) = end else {
-                    return write_thread(f, thread);
-                };
-                write!(f, "{end}, for which ")?;
-                write_thread(f, thread)?;
-                f.write_str(" waited")
+                let (pid, tid) = (*pid, *tid);
+                let thread = ThreadText { name, pid, tid };
+                match end {
+                    Some(end) => write!(f, "{end}, for which {thread} waited"),
+                    None => thread.fmt(f),
+                }
             }
         }
     }

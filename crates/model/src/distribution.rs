@@ -90,6 +90,13 @@ impl Lacking {
     }
 }
 
+/// The shortest and the longest of some times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extremes {
+    pub(crate) min: Option<Nanos>,
+    pub(crate) max: Option<Nanos>,
+}
+
 /// The unit of a [`Distribution`]'s times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Unit {
@@ -132,7 +139,10 @@ impl Distribution {
             let total: u128 = sorted.iter().map(|x| u128::from(x.get())).sum();
             total as f64 / n as f64
         });
-        let extremes = (sorted.first().copied(), sorted.last().copied());
+        let extremes = Extremes {
+            min: sorted.first().copied(),
+            max: sorted.last().copied(),
+        };
         Self::from_ranks((n as u64, lacking), mean, extremes, inflation, |rank| {
             sorted[rank as usize]
         })
@@ -142,7 +152,7 @@ impl Distribution {
     pub(crate) fn from_ranks(
         (count, lacking): (u64, Lacking),
         mean: Option<f64>,
-        (min, max): (Option<Nanos>, Option<Nanos>),
+        Extremes { min, max }: Extremes,
         inflation: impl Fn(f64) -> f64,
         at: impl Fn(u64) -> Nanos,
     ) -> Self {

@@ -15,7 +15,7 @@ pub use crate::cause::{
 pub use crate::program::{Program, programs};
 pub use crate::send_wait::SendWait;
 pub use crate::share::Share;
-pub use crate::stopped::StoppedFor;
+pub use crate::stopped::ServerStop;
 use crate::{Monotonic, Nanos, Tid};
 
 /// One cause, or one culprit of it, over the whole measurement.

@@ -1,5 +1,6 @@
 //! A histogram of lengths of time whose cells widen with the value, so that its memory is bounded.
 
+use crate::distribution::Extremes;
 use crate::{Distribution, Lacking, Nanos};
 
 /// log2 of the number of cells that a [`Histogram`] has for each doubling of the value.
@@ -145,7 +146,10 @@ impl Histogram {
     ) -> Distribution {
         let ranked = self.ranked();
         let mean = (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64);
-        let extremes = (self.least(), self.greatest());
+        let extremes = Extremes {
+            min: self.least(),
+            max: self.greatest(),
+        };
         let count = (self.count, lacking);
         Distribution::from_ranks(count, mean, extremes, inflation, |rank| {
             ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle)

@@ -187,6 +187,15 @@ pub fn quantile_of_independent<V: Copy>(sorted: &[V], q: f64) -> Option<(V, V, V
     Some((at(rank - half), at(rank), at(rank + half.ceil())))
 }
 
+/// An interval without its estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval<T> {
+    /// Lower end.
+    pub lo: T,
+    /// Upper end.
+    pub hi: T,
+}
+
 /// An estimate with its interval of 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {

@@ -2,7 +2,7 @@
 
 /// What the whole server stood still for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StoppedFor {
+pub enum ServerStop {
     /// The runtime collected garbage, in threads that are known by name.
     Collection,
     /// V8 collected garbage, in threads that are called like the program.
@@ -13,7 +13,7 @@ pub enum StoppedFor {
     Signal,
 }
 
-impl StoppedFor {
+impl ServerStop {
     const ALL: [Self; 4] = [
         Self::Collection,
         Self::CollectionOfV8,

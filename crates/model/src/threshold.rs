@@ -163,6 +163,15 @@ pub struct Assertion {
     pub text: String,
 }
 
+/// How many requests failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorCount {
+    /// Requests without a good answer.
+    pub failed: u64,
+    /// All requests.
+    pub all: u64,
+}
+
 /// The figures of a result that thresholds are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
@@ -172,8 +181,8 @@ pub struct Figures<'a> {
     pub latency_name: &'static str,
     /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,
-    /// Requests without a good answer, and all requests.
-    pub errors: (u64, u64),
+    /// How many requests had no good answer.
+    pub errors: ErrorCount,
     /// What the result's verdict says of them.
     pub standing: Standing,
 }
@@ -304,7 +313,11 @@ impl Threshold {
         (self.held(at.lo, at.hi, most), text)
     }
 
-    fn errors(&self, (failed, all): (u64, u64), limit: f64) -> (AssertionOutcome, String) {
+    fn errors(
+        &self,
+        ErrorCount { failed, all }: ErrorCount,
+        limit: f64,
+    ) -> (AssertionOutcome, String) {
         if all == 0 {
             return (
                 AssertionOutcome::Undecided,
@@ -344,6 +357,10 @@ fn interval<T>(lo: Option<T>, hi: Option<T>, write: impl Fn(T) -> String) -> Str
 mod tests {
     use super::*;
     use crate::Lacking;
+
+    fn errors(failed: u64, all: u64) -> ErrorCount {
+        ErrorCount { failed, all }
+    }
 
     #[test]
     fn thresholds_are_read_and_written_back() {
@@ -391,7 +408,7 @@ mod tests {
             latency: &latency,
             latency_name: "sojourn",
             before: None,
-            errors: (5, 10_000),
+            errors: errors(5, 10_000),
             standing: Standing::Sound,
         };
         for (text, held) in [
@@ -436,7 +453,7 @@ mod tests {
                 latency: &latency,
                 latency_name: "sojourn",
                 before: None,
-                errors: (failed, 10_000),
+                errors: errors(failed, 10_000),
                 standing: Standing::Sound,
             };
             "errors<=0%".parse::<Threshold>().unwrap().hold(&figures)
@@ -456,7 +473,7 @@ mod tests {
             latency: &latency,
             latency_name: "sojourn",
             before: None,
-            errors: (1, 1_001),
+            errors: errors(1, 1_001),
             standing: Standing::Sound,
         };
         assert_eq!(outcome("max<=2ms", &figures), AssertionOutcome::Undecided);
@@ -476,7 +493,7 @@ mod tests {
             latency: &after,
             latency_name: "sojourn",
             before: Some(&before),
-            errors: (0, 10_000),
+            errors: errors(0, 10_000),
             standing: Standing::Sound,
         };
         assert_eq!(outcome("p99<=160%", &figures), AssertionOutcome::Pass);

@@ -55,13 +55,13 @@ struct Holder {
 }
 
 type Symbol = *mut libc::c_void;
-type OfOne = extern "C" fn(u64) -> u64;
-type OfTwo = extern "C" fn(u64, u64) -> u64;
-type SetOf = extern "C" fn(u64) -> u32;
-type HashOf = unsafe extern "C" fn(*const Client, u64) -> u64;
-type NumberOf = extern "C" fn(u32, u32, u64) -> u32;
-type IsHeldBy = extern "C" fn(u64, u64) -> bool;
-type WayOf = unsafe extern "C" fn(*const Holder, u64, u32, *mut bool) -> u32;
+type UnaryFunction = extern "C" fn(u64) -> u64;
+type BinaryFunction = extern "C" fn(u64, u64) -> u64;
+type SetFunction = extern "C" fn(u64) -> u32;
+type HashFunction = unsafe extern "C" fn(*const Client, u64) -> u64;
+type NumberFunction = extern "C" fn(u32, u32, u64) -> u32;
+type HolderPredicate = extern "C" fn(u64, u64) -> bool;
+type WayFunction = unsafe extern "C" fn(*const Holder, u64, u32, *mut bool) -> u32;
 
 /// The functions and constants of the header.
 struct Header {
@@ -69,15 +69,15 @@ struct Header {
     ways: u32,
     set_bits: u32,
     times_bits: u32,
-    mixed: OfOne,
-    hash_of: HashOf,
-    set_of: SetOf,
-    rest_of: OfOne,
-    number_of: NumberOf,
-    given_after: OfTwo,
-    taken_back: OfOne,
-    is_held_by: IsHeldBy,
-    way_of: WayOf,
+    mixed: UnaryFunction,
+    hash_of: HashFunction,
+    set_of: SetFunction,
+    rest_of: UnaryFunction,
+    number_of: NumberFunction,
+    given_after: BinaryFunction,
+    taken_back: UnaryFunction,
+    is_held_by: HolderPredicate,
+    way_of: WayFunction,
 }
 
 impl Header {
@@ -117,15 +117,15 @@ impl Header {
                 ways: constant("ways"),
                 set_bits: constant("set_bits"),
                 times_bits: constant("times_bits"),
-                mixed: transmute::<Symbol, OfOne>(symbol("call_mixed")),
-                hash_of: transmute::<Symbol, HashOf>(symbol("call_hash_of")),
-                set_of: transmute::<Symbol, SetOf>(symbol("call_set_of")),
-                rest_of: transmute::<Symbol, OfOne>(symbol("call_rest_of")),
-                number_of: transmute::<Symbol, NumberOf>(symbol("call_number_of")),
-                given_after: transmute::<Symbol, OfTwo>(symbol("call_given_after")),
-                taken_back: transmute::<Symbol, OfOne>(symbol("call_taken_back")),
-                is_held_by: transmute::<Symbol, IsHeldBy>(symbol("call_is_held_by")),
-                way_of: transmute::<Symbol, WayOf>(symbol("call_way_of")),
+                mixed: transmute::<Symbol, UnaryFunction>(symbol("call_mixed")),
+                hash_of: transmute::<Symbol, HashFunction>(symbol("call_hash_of")),
+                set_of: transmute::<Symbol, SetFunction>(symbol("call_set_of")),
+                rest_of: transmute::<Symbol, UnaryFunction>(symbol("call_rest_of")),
+                number_of: transmute::<Symbol, NumberFunction>(symbol("call_number_of")),
+                given_after: transmute::<Symbol, BinaryFunction>(symbol("call_given_after")),
+                taken_back: transmute::<Symbol, UnaryFunction>(symbol("call_taken_back")),
+                is_held_by: transmute::<Symbol, HolderPredicate>(symbol("call_is_held_by")),
+                way_of: transmute::<Symbol, WayFunction>(symbol("call_way_of")),
             }
         }
     }

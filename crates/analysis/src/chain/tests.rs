@@ -91,7 +91,7 @@ fn waits(meanwhile: impl FnOnce(&mut Happening)) -> Vec<(u64, ChainEnd)> {
     let timeline = happening.timeline();
     let chains = Chains::new(&timeline, true);
     assert!(chains.runs_at(HOLDER, 9_000));
-    let parts = chains.parts((2_000, 9_000), HOLDER);
+    let parts = chains.parts(2_000..9_000, HOLDER);
     parts
         .into_iter()
         .map(|part| (part.to_ns, part.end))
@@ -231,19 +231,23 @@ fn history(steps: &[(u8, u8, u8, u16)]) -> Timeline {
     happening.timeline()
 }
 
-/// The same for one moment, without regard to time: `from_ns` is where the part of the chain begins.
-fn end_at(chains: Chains<'_>, tid: Tid, (from_ns, at_ns): (u64, u64), link: u32) -> ChainEnd {
+/// The same for the moment at which this part of the chain ends, without regard to time.
+fn end_at(chains: Chains<'_>, tid: Tid, part: Range<u64>, link: u32) -> ChainEnd {
+    let (from_ns, at_ns) = (part.start, part.end);
     let own = ChainEnd::Thread(tid);
     let spans: Vec<WorkerSpan> = chains.timeline.worker(tid).unwrap().spans().collect();
-    let Some(place) = spans.iter().rposition(|span| wait_ns(span).0 <= at_ns) else {
+    let Some(place) = spans
+        .iter()
+        .rposition(|span| since_boot_ns(span).start <= at_ns)
+    else {
         return own;
     };
     let span = &spans[place];
     match span.state {
         WorkerState::OnCore { .. } | WorkerState::Unknown => own,
         WorkerState::Preempted { cpu } => ChainEnd::OnCpu(FOREIGN + Tid::from(cpu)),
-        WorkerState::Woken { .. } => match wait_ns(span).0 {
-            woken_ns if woken_ns > from_ns => end_at(chains, tid, (from_ns, woken_ns - 1), link),
+        WorkerState::Woken { .. } => match since_boot_ns(span).start {
+            woken_ns if woken_ns > from_ns => end_at(chains, tid, from_ns..woken_ns - 1, link),
             _ => own,
         },
         WorkerState::Asleep(Sleep::Io { call }) => ChainEnd::Storage(call),
@@ -252,10 +256,10 @@ fn end_at(chains: Chains<'_>, tid: Tid, (from_ns, at_ns): (u64, u64), link: u32)
                 Some(WorkerState::Woken { by, .. }) => by,
                 _ => 0,
             };
-            match by != 0 && link < MOST_LINKS && chains.runs_at(by, wait_ns(span).1) {
+            match by != 0 && link < MOST_LINKS && chains.runs_at(by, since_boot_ns(span).end) {
                 true => {
-                    let from_ns = from_ns.max(wait_ns(span).0);
-                    end_at(chains, by, (from_ns, at_ns), link + 1)
+                    let from_ns = from_ns.max(since_boot_ns(span).start);
+                    end_at(chains, by, from_ns..at_ns, link + 1)
                 }
                 false => own,
             }
@@ -281,21 +285,21 @@ proptest! {
                 else {
                     continue;
                 };
-                let (from_ns, to_ns) = wait_ns(&two[0]);
-                if by == 0 || !chains.runs_at(by, to_ns) {
+                let sleep = since_boot_ns(&two[0]);
+                if by == 0 || !chains.runs_at(by, sleep.end) {
                     continue;
                 }
-                let parts = chains.parts((from_ns, to_ns), by);
-                let mut begin_ns = from_ns;
+                let parts = chains.parts(sleep.clone(), by);
+                let mut begin_ns = sleep.start;
                 for part in &parts {
                     prop_assert!(part.to_ns > begin_ns);
                     for at_ns in [begin_ns, part.to_ns.midpoint(begin_ns), part.to_ns - 1] {
-                        let wanted = end_at(chains, by, (from_ns, at_ns), 1);
+                        let wanted = end_at(chains, by, sleep.start..at_ns, 1);
                         prop_assert_eq!(part.end, wanted, "{} in {:?}", at_ns, &parts);
                     }
                     begin_ns = part.to_ns;
                 }
-                prop_assert_eq!(begin_ns, to_ns);
+                prop_assert_eq!(begin_ns, sleep.end);
             }
         }
     }

@@ -25,6 +25,7 @@
 //! requests on each connection and hardly load the server, look like an open load.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use taillab_model::{Monotonic, Nanos, RequestKey};
 
@@ -126,19 +127,19 @@ impl Inside {
             });
             seen.requests += 1;
             seen.last = t1;
-            self.requests.add((t1, t6));
+            self.requests.add(t1..t6);
             last.entry(key)
                 .and_modify(|(batch, before): &mut (usize, Monotonic)| {
                     if t1.saturating_since(*before) > AT_ONCE {
                         *batch = batches.len();
-                        batches.push((t1, t6));
+                        batches.push(t1..t6);
                     }
-                    let (_, leaves): &mut (Monotonic, Monotonic) = &mut batches[*batch];
-                    *leaves = t6.max(*leaves);
+                    let stay: &mut Range<Monotonic> = &mut batches[*batch];
+                    stay.end = t6.max(stay.end);
                     *before = t1;
                 })
                 .or_insert_with(|| {
-                    batches.push((t1, t6));
+                    batches.push(t1..t6);
                     (batches.len() - 1, t1)
                 });
         }
@@ -184,10 +185,10 @@ impl Inside {
 }
 
 impl Tally {
-    /// Adds the next request or batch: when it arrived, and when it leaves.
-    fn add(&mut self, times: (Monotonic, Monotonic)) {
+    /// Adds the next request or batch: from when on and until when it is in the server.
+    fn add(&mut self, stay: Range<Monotonic>) {
         let mut crowd = std::mem::take(&mut self.crowd);
-        crowd.step(times, &mut |at, inside, step| {
+        crowd.step(stay, &mut |at, inside, step| {
             let before = self.counted_to.unwrap_or(at);
             *counter(&mut self.time_ns, inside) += at.saturating_since(before).get();
             self.counted_to = Some(at);

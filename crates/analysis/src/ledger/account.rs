@@ -1,5 +1,7 @@
 //! Computes the account of a request at its T6: its sojourn and its excess, split by cause.
 
+use std::ops::Range;
+
 use taillab_model::explanation::{Cause, SendWait};
 
 use super::common::CommonQueue;
@@ -113,6 +115,21 @@ impl Case<'_> {
 /// A label, the length in nanoseconds, and whether it was inherited.
 type Wait = (Label, u64, bool);
 
+/// The history stretches of the previous request: the next one usually needs almost the same.
+#[derive(Default)]
+struct StretchCache {
+    /// Those of direct delays.
+    direct: Stretches,
+    /// The same since the request is late.
+    late: Stretches,
+    /// Those of inherited delays.
+    inherited: Stretches,
+    /// The same in the CPU histories from before the workers' busy periods.
+    before: Stretches,
+    /// Those in the histories of shared queues.
+    common: Stretches,
+}
+
 /// An account. One value is reused for all requests, to avoid allocations.
 #[derive(Default)]
 pub(super) struct Account {
@@ -126,16 +143,7 @@ pub(super) struct Account {
     /// The causes of the time in which the CPU worked for others, in the order in which they are shown. For
     /// a request without pieces, inherited delays with the same label may be merged.
     waits: Vec<Wait>,
-    /// Cached history stretches of the previous request: direct and inherited delays. The next request
-    /// usually needs almost the same stretches.
-    direct: Stretches,
-    inherited: Stretches,
-    /// The same since it is late.
-    late: Stretches,
-    /// The same for the CPU histories from before the workers' busy periods.
-    before: Stretches,
-    /// The same for the histories of shared queues.
-    common: Stretches,
+    cache: StretchCache,
     /// What a request inherits from the history of its queue, by label.
     lost: Lengths,
     /// The number of delays and delay sums that were read for this account; the tests bound it.
@@ -225,13 +233,12 @@ fn with_worker(
     // what held it up: directly, by inheritance, and by order
     let held = &mut account.held;
     held.clear();
-    let stretch = (request.begin.delay_ns, now.delay_ns);
-    let stretches = (&mut account.direct, &mut account.late);
+    let positions = request.begin.delay_ns..now.delay_ns;
     let given = held_directly(
-        stretch,
+        positions,
         (served_by, &*labels),
         late,
-        stretches,
+        &mut account.cache,
         |label, ns| {
             held.add(label, ns);
             *looked_at += 1;
@@ -267,7 +274,7 @@ fn earlier(
     let waits = &mut account.waits;
     if let Some((queue, wait)) = served_by.common.zip(request.common.as_ref()) {
         let place = served_by.worker.queue.unwrap_or_default();
-        let (lost, stretch) = (&mut account.lost, account.common.of_cpu(place));
+        let (lost, stretch) = (&mut account.lost, account.cache.common.of_cpu(place));
         let inherited = queue.inherit(wait, left, lost, |history, from, to, lost| {
             history.sum(from, to, stretch, |label, ns| lost.add(label, ns));
         });
@@ -275,8 +282,8 @@ fn earlier(
         return (inherited, (left - inherited).min(imbalance_ns));
     }
     let imbalance = left.min(imbalance_ns);
-    let stretches = (&mut account.inherited, &mut account.before);
-    let inherited = inherit(request, served_by, left - imbalance, stretches, waits);
+    let cache = &mut account.cache;
+    let inherited = inherit(request, served_by, left - imbalance, cache, waits);
     (inherited, imbalance)
 }
 
@@ -355,19 +362,20 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
     }
 }
 
-/// Passes the delays between the history positions of T2 and T6 to `held` and returns their sum. Once the
+/// Passes the delays between these history positions, of T2 and T6, to `held` and returns their sum. Once the
 /// request is `late`, all delays have the label that comes with it, except for those of its own service, and
 /// for times in which nothing of the server could run ([`keeps_its_cause`]).
 fn held_directly(
-    (from, to): (u64, u64),
+    positions: Range<u64>,
     (served_by, labels): (&ServedBy<'_>, &Labels),
     late: Option<(Label, &Late)>,
-    (stretches, since_late): (&mut Stretches, &mut Stretches),
+    cache: &mut StretchCache,
     mut held: impl FnMut(Label, u64),
 ) -> u64 {
     let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
+    let (from, to) = (positions.start, positions.end);
     let until = late.map_or(to, |(_, late)| late.since.delay_ns);
-    let mut given = history.sum(w, cpus, (from, until), stretches, &mut held);
+    let mut given = history.sum(w, cpus, from..until, &mut cache.direct, &mut held);
     if let Some((order, late)) = late {
         let mut left = to - until;
         given += left;
@@ -377,7 +385,7 @@ fn held_directly(
             held(label, ns);
         };
         late.own.iter().for_each(|&(label, ns)| keep(label, ns));
-        history.sum(w, cpus, (until, to), since_late, &mut |label, ns| {
+        history.sum(w, cpus, until..to, &mut cache.late, &mut |label, ns| {
             if keeps_its_cause(labels.cause(label)) {
                 keep(label, ns);
             }
@@ -400,7 +408,7 @@ fn inherit(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
     wanted: u64,
-    (stretches, before): (&mut Stretches, &mut Stretches),
+    cache: &mut StretchCache,
     waits: &mut Vec<Wait>,
 ) -> u64 {
     if wanted == 0 {
@@ -419,12 +427,12 @@ fn inherit(
         let from = end.saturating_sub(wanted - own).max(floor);
         given += match request.wanted {
             true => cpus[k].visit(from, end, &mut visit),
-            false => cpus[k].sum(from, end, before.of_cpu(k), &mut visit),
+            false => cpus[k].sum(from, end, cache.before.of_cpu(k), &mut visit),
         };
     }
     given += match request.wanted {
         true => history.visit(cpus, from, to, &mut visit),
-        false => history.sum(w, cpus, (from, to), stretches, &mut visit),
+        false => history.sum(w, cpus, from..to, &mut cache.inherited, &mut visit),
     };
     given.min(wanted)
 }

@@ -297,7 +297,7 @@ impl Attribution {
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
         if let Some(queue) = worker.queue {
-            server.comes_to(queue, id, (at_ns, begin_ns));
+            server.comes_to(queue, id, at_ns..begin_ns);
         }
         let request = &server.requests[id];
         self.queues.in_order(w).came(request.turn, id);

@@ -43,6 +43,7 @@ use std::num::NonZeroU32;
 use taillab_model::Nanos;
 use taillab_queueing::ideal::IdealQueue;
 
+use super::cpu::Capacity;
 use super::history::{CpuHistory, Position};
 use super::label::Label;
 use super::lengths::Lengths;
@@ -113,7 +114,7 @@ impl CommonQueue {
     pub(super) fn comes(
         &mut self,
         at_ns: u64,
-        done: &Done,
+        done: &WorkDone,
         held_up: impl Iterator<Item = (Label, u64)>,
     ) -> (CommonWait, usize) {
         let lag_ns = self.lag_ns(at_ns, done.work_ns);
@@ -147,12 +148,12 @@ impl CommonQueue {
         self.received_ns += length;
     }
 
-    /// A CPU on which so many of its workers are, of which `lent` have no request, loses `length`.
+    /// A CPU on which so many of its workers are loses `length`.
     #[inline]
-    pub(super) fn loses(&mut self, label: Label, length: u64, (workers, lent): (u64, u64)) {
+    pub(super) fn loses(&mut self, label: Label, length: u64, there: &Capacity) {
         let most = if self.shares_cpus { 1 } else { u64::MAX };
-        self.history.push(label, length * workers.min(most));
-        self.lost_idle_ns += length * lent.min(most);
+        self.history.push(label, length * there.workers.min(most));
+        self.lost_idle_ns += length * there.lent.min(most);
     }
 
     /// U − U*, or 0, in nanoseconds of a worker.
@@ -175,8 +176,8 @@ impl CommonQueue {
     }
 
     /// What it has lost until now.
-    pub(super) const fn lost(&self) -> Lost {
-        Lost {
+    pub(super) const fn lost(&self) -> QueueLoss {
+        QueueLoss {
             all_ns: self.history.end().delay_ns,
             idle_ns: self.lost_idle_ns,
             received_ns: self.received_ns,
@@ -227,7 +228,7 @@ pub(super) struct CommonWait {
 
 impl CommonWait {
     /// Its worker was free for it at `since`.
-    pub(super) const fn ends(&mut self, since: &Free, queued_ns: u64) {
+    pub(super) const fn ends(&mut self, since: &FreeWorker, queued_ns: u64) {
         self.to = since.lost.all_ns;
         self.received_ns += since.lost.received_ns - self.received_before_ns;
         self.wait_ns = since.at_ns - queued_ns;
@@ -235,7 +236,7 @@ impl CommonWait {
 
     /// Whether the wake-up for this request, which came at `queued_ns`, went to a worker that could not run until the
     /// worker that served it was woken.
-    pub(super) const fn went_elsewhere(&self, woken: &Free, queued_ns: u64) -> bool {
+    pub(super) const fn went_elsewhere(&self, woken: &FreeWorker, queued_ns: u64) -> bool {
         let lost_ns = woken.lost.idle_ns.saturating_sub(self.lost_idle_ns);
         2 * lost_ns > woken.at_ns.saturating_sub(queued_ns) && woken.at_ns > queued_ns
     }
@@ -243,7 +244,7 @@ impl CommonWait {
 
 /// A moment since which a worker is free for its next request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Free {
+pub(super) struct FreeWorker {
     pub(super) at_ns: u64,
     /// The end of its history.
     pub(super) position: Position,
@@ -252,12 +253,12 @@ pub(super) struct Free {
     /// The end of its trace.
     pub(super) traced: usize,
     /// What its queue had lost.
-    pub(super) lost: Lost,
+    pub(super) lost: QueueLoss,
 }
 
 /// What a queue has lost, in nanoseconds of a worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct QueueLoss {
     all_ns: u64,
     /// The part of that which workers without a request have lost.
     idle_ns: u64,
@@ -267,7 +268,7 @@ pub(super) struct Lost {
 
 /// What the workers of a queue have done for the requests that they serve, t each.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
+pub(super) struct WorkDone {
     pub(super) work_ns: u64,
     /// For how long they were interrupted by receive softirqs within ρ.
     pub(super) received_ns: u64,

@@ -8,6 +8,7 @@
 //! their disturbances are joined over all of them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
@@ -136,7 +137,8 @@ struct Open {
 
 impl Open {
     /// Adds a piece, if it belongs to this.
-    fn goes_on(&mut self, (from_ns, to_ns): (u64, u64), part_of: PartOf) -> bool {
+    fn goes_on(&mut self, piece: &Range<u64>, part_of: PartOf) -> bool {
+        let (from_ns, to_ns) = (piece.start, piece.end);
         let gap_ns = from_ns.saturating_sub(self.to_ns);
         let known = self.part_of.continues(part_of);
         if !known.unwrap_or_else(|| is_short(gap_ns, self.length_ns)) {
@@ -166,7 +168,7 @@ pub(super) struct Disturbances {
     open: IdMap<Open, u64>,
     ended: Vec<EventLengths>,
     /// Those of causes that stop all CPUs at once, by label, in order of their beginnings: they are joined.
-    of_all: BTreeMap<Label, Vec<(u64, u64)>>,
+    of_all: BTreeMap<Label, Vec<Range<u64>>>,
 }
 
 impl Disturbances {
@@ -183,7 +185,7 @@ impl Disturbances {
         &mut self,
         (cause, label): (Cause, Label),
         site: Site,
-        (mut from_ns, to_ns): (u64, u64),
+        mut piece: Range<u64>,
         part_of: PartOf,
     ) {
         let part_of = match (cause, part_of) {
@@ -196,17 +198,17 @@ impl Disturbances {
         };
         let open = self.open.get_mut(&key);
         if let Some(open) = open
-            && open.goes_on((from_ns, to_ns), part_of)
+            && open.goes_on(&piece, part_of)
         {
             return;
         }
         if let PartOf::Stay { since_ns } = part_of {
-            from_ns = from_ns.min(since_ns);
+            piece.start = piece.start.min(since_ns);
         }
         let new = Open {
-            from_ns,
-            to_ns,
-            length_ns: to_ns - from_ns,
+            from_ns: piece.start,
+            to_ns: piece.end,
+            length_ns: piece.end - piece.start,
             part_of,
         };
         if let Some(before) = self.open.insert(key, new) {
@@ -234,10 +236,8 @@ impl Disturbances {
             return;
         }
         if of_all {
-            join(
-                self.of_all.entry(label).or_default(),
-                (open.from_ns, open.to_ns),
-            );
+            let spans = self.of_all.entry(label).or_default();
+            join(spans, open.from_ns..open.to_ns);
         } else {
             grow_to(&mut self.ended, label as usize).add(open.length_ns, 1);
         }
@@ -254,7 +254,7 @@ impl Disturbances {
             let lengths = &mut self.ended[label as usize];
             spans
                 .iter()
-                .for_each(|(from, to)| lengths.add(to - from, 1));
+                .for_each(|span| lengths.add(span.end - span.start, 1));
         }
         self.ended
     }
@@ -266,21 +266,21 @@ const fn stops_all(cause: Cause) -> bool {
 }
 
 /// Adds a span to those in order of their beginnings, and joins those that overlap or nearly do.
-fn join(spans: &mut Vec<(u64, u64)>, (mut from, mut to): (u64, u64)) {
-    let touches = |a: (u64, u64), b: (u64, u64)| {
-        let gap_ns = a.0.max(b.0).saturating_sub(a.1.min(b.1));
-        is_short(gap_ns, (a.1 - a.0).max(b.1 - b.0))
+fn join(spans: &mut Vec<Range<u64>>, mut span: Range<u64>) {
+    let touches = |a: &Range<u64>, b: &Range<u64>| {
+        let gap_ns = a.start.max(b.start).saturating_sub(a.end.min(b.end));
+        is_short(gap_ns, (a.end - a.start).max(b.end - b.start))
     };
-    let mut place = spans.partition_point(|span| span.0 <= from);
-    while place > 0 && touches(spans[place - 1], (from, to)) {
+    let mut place = spans.partition_point(|other| other.start <= span.start);
+    while place > 0 && touches(&spans[place - 1], &span) {
         place -= 1;
         let before = spans.remove(place);
-        (from, to) = (from.min(before.0), to.max(before.1));
+        span = span.start.min(before.start)..span.end.max(before.end);
     }
-    while place < spans.len() && touches(spans[place], (from, to)) {
-        to = to.max(spans.remove(place).1);
+    while place < spans.len() && touches(&spans[place], &span) {
+        span.end = span.end.max(spans.remove(place).end);
     }
-    spans.insert(place, (from, to));
+    spans.insert(place, span);
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
         for &(k, from, to) in pieces {
             let since_ns = from;
             let part_of = PartOf::Stay { since_ns };
-            disturbances.add((cause, label), Site::Cpu(k), (from, to), part_of);
+            disturbances.add((cause, label), Site::Cpu(k), from..to, part_of);
         }
         disturbances.finish(&labels).swap_remove(label as usize)
     }
@@ -324,7 +324,7 @@ mod tests {
             (900_000, 900_000, 910_000),
         ] {
             let (of, part_of) = ((Cause::Throttled, label), PartOf::Wait { since_ns });
-            disturbances.add(of, Site::Cpu(0), (from, to), part_of);
+            disturbances.add(of, Site::Cpu(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
         assert_eq!(
@@ -348,7 +348,7 @@ mod tests {
         let mut disturbances = Disturbances::default();
         for (place, from, to) in [(4, 0, 100), (4, 180, 300), (4, 400, 500), (5, 700, 800)] {
             let part_of = PartOf::Sleep(from, Some(place));
-            disturbances.add((Cause::Client, label), Site::Worker(0), (from, to), part_of);
+            disturbances.add((Cause::Client, label), Site::Worker(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
         assert_eq!((found.count(), found.mean_ns()), (2, 300.0));
@@ -367,7 +367,7 @@ mod tests {
             (5_000, 5_000, 5_300),
         ] {
             let (of, part_of) = ((Cause::BlockedIo, label), PartOf::Chain(since_ns, Some(3)));
-            disturbances.add(of, Site::Worker(0), (from, to), part_of);
+            disturbances.add(of, Site::Worker(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
         assert_eq!((found.count(), found.mean_ns()), (2, 600.0));
@@ -380,7 +380,7 @@ mod tests {
             let label = labels.label(cause, Who::Nobody);
             let mut disturbances = Disturbances::since(5_000);
             for since_ns in [1_000, 4_500, 9_000] {
-                let span = (since_ns, since_ns + 1_000);
+                let span = since_ns..since_ns + 1_000;
                 let part_of = PartOf::Stay { since_ns };
                 disturbances.add((cause, label), Site::Cpu(0), span, part_of);
             }

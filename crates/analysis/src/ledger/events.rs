@@ -18,12 +18,12 @@ pub(super) enum RequestEvent {
 
 /// An event and its time as one number, which sorts by time and then by event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due(u128);
+struct TimedEvent(u128);
 
-/// The bit at which the kind of an event begins in the lower half of a [`Due`].
+/// The bit at which the kind of an event begins in the lower half of a [`TimedEvent`].
 const KIND: u32 = 62;
 
-impl Due {
+impl TimedEvent {
     #[inline]
     fn new(at_ns: u64, event: RequestEvent) -> Self {
         let of = |kind: u64, id: RequestId| kind << KIND | u64::from(id);
@@ -60,17 +60,17 @@ const SOON: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     /// Sorted; the next event is the last here.
-    soon: Vec<Due>,
-    later: BinaryHeap<Reverse<Due>>,
+    soon: Vec<TimedEvent>,
+    later: BinaryHeap<Reverse<TimedEvent>>,
 }
 
 impl EventQueue {
     #[inline]
     pub(super) fn push(&mut self, at_ns: u64, event: RequestEvent) {
-        self.push_due(Due::new(at_ns, event));
+        self.push_due(TimedEvent::new(at_ns, event));
     }
 
-    fn push_due(&mut self, due: Due) {
+    fn push_due(&mut self, due: TimedEvent) {
         if self.later.peek().is_some_and(|Reverse(first)| *first < due) {
             self.later.push(Reverse(due));
             return;

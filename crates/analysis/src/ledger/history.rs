@@ -10,6 +10,7 @@ mod stretch;
 mod summed;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::label::Label;
 use crate::id_map::grow_to;
@@ -264,7 +265,7 @@ impl WorkerHistory {
                     visit(label, hi - lo);
                     hi - lo
                 }
-                _ if self.is_only_ended(place, cpus, (lo, hi)) => {
+                _ if self.is_only_ended(place, cpus, lo..hi) => {
                     let mut forgotten = 0;
                     let all = (self.ended).visit(lo, hi, known(&mut forgotten, visit));
                     all - forgotten
@@ -280,7 +281,8 @@ impl WorkerHistory {
 
     /// Whether the CPU of a piece before the last has dropped some of this stretch: the worker has moved, and
     /// the CPU had nothing more to do for the server. The sums of the ended pieces still have it.
-    fn is_only_ended(&self, place: usize, cpus: &[CpuHistory], (from, to): (u64, u64)) -> bool {
+    fn is_only_ended(&self, place: usize, cpus: &[CpuHistory], positions: Range<u64>) -> bool {
+        let (from, to) = (positions.start, positions.end);
         let HistoryPiece { begin, origin } = self.pieces[place];
         let Origin::Cpu(k, at) = origin else {
             return false;
@@ -295,10 +297,11 @@ impl WorkerHistory {
         &self,
         w: usize,
         cpus: &[CpuHistory],
-        (from, to): (u64, u64),
+        positions: Range<u64>,
         stretches: &mut Stretches,
         add: &mut impl FnMut(Label, u64),
     ) -> u64 {
+        let (from, to) = (positions.start, positions.end);
         if from >= to || self.pieces.is_empty() {
             return 0;
         }
@@ -310,11 +313,11 @@ impl WorkerHistory {
         let Some(last) = after.checked_sub(1) else {
             return 0;
         };
-        let mut given = self.sum_of_piece((w, first), cpus, (from, to), stretches, add);
+        let mut given = self.sum_of_piece(w, first, cpus, from..to, stretches, add);
         if last > first {
             let (from, upto) = (self.pieces[first + 1].begin, self.pieces[last].begin);
-            given += self.sum_of_ended((from, upto), stretches.of_worker(w), add);
-            given += self.sum_of_piece((w, last), cpus, (upto, to), stretches, add);
+            given += self.sum_of_ended(from..upto, stretches.of_worker(w), add);
+            given += self.sum_of_piece(w, last, cpus, upto..to, stretches, add);
         }
         given
     }
@@ -322,25 +325,28 @@ impl WorkerHistory {
     /// Of pieces before the last.
     fn sum_of_ended(
         &self,
-        (from, to): (u64, u64),
+        positions: Range<u64>,
         stretch: &mut Stretch,
         add: &mut impl FnMut(Label, u64),
     ) -> u64 {
         let mut forgotten = 0;
-        let all = stretch.sum(&self.ended, from, to, known(&mut forgotten, add));
+        let Range { start, end } = positions;
+        let all = stretch.sum(&self.ended, start, end, known(&mut forgotten, add));
         all - forgotten
     }
 
     fn sum_of_piece(
         &self,
-        (w, place): (usize, usize),
+        w: usize,
+        place: usize,
         cpus: &[CpuHistory],
-        (from, to): (u64, u64),
+        positions: Range<u64>,
         stretches: &mut Stretches,
         add: &mut impl FnMut(Label, u64),
     ) -> u64 {
         let HistoryPiece { begin, origin } = self.pieces[place];
-        let (from, to) = (from.max(begin), to.min(self.end_of(place)));
+        let from = positions.start.max(begin);
+        let to = positions.end.min(self.end_of(place));
         if from >= to {
             return 0;
         }
@@ -349,8 +355,8 @@ impl WorkerHistory {
                 add(label, to - from);
                 to - from
             }
-            _ if self.is_only_ended(place, cpus, (from, to)) => {
-                self.sum_of_ended((from, to), stretches.of_worker(w), add)
+            _ if self.is_only_ended(place, cpus, from..to) => {
+                self.sum_of_ended(from..to, stretches.of_worker(w), add)
             }
             Origin::Cpu(k, at) => {
                 let (from, to) = (at + (from - begin), at + (to - begin));

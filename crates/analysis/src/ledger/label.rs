@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taillab_model::explanation::{Cause, Culprit, OTHER_THREADS, SendWait, StoppedFor, nameless};
+use taillab_model::explanation::{Cause, Culprit, OTHER_THREADS, SendWait, ServerStop, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::{IdMap, Numbered};
@@ -34,7 +34,7 @@ pub enum Who {
     /// A system call, by its number on x86-64.
     Call(u16),
     /// What stops all threads of the server.
-    Stopped(StoppedFor),
+    Stopped(ServerStop),
     /// What a response waited for that was written.
     Sending(SendWait),
     /// The servers that the recorded one asks itself.
@@ -84,7 +84,7 @@ pub struct Labels {
     /// The workers that share a CPU, by its number.
     on_cpu: IdMap<Vec<Tid>>,
     /// The names of the threads that were seen to stop all others, by what for.
-    stopped_by: BTreeMap<StoppedFor, BTreeSet<String>>,
+    stopped_by: BTreeMap<ServerStop, BTreeSet<String>>,
     /// The servers that the recorded one asks itself.
     upstreams: Vec<String>,
     interrupts: IdMap<String>,
@@ -294,7 +294,7 @@ impl Labels {
     }
 
     /// Threads with this name stopped all others.
-    pub(super) fn stopped_by(&mut self, why: StoppedFor, name: &str) {
+    pub(super) fn stopped_by(&mut self, why: ServerStop, name: &str) {
         self.stopped_by
             .entry(why)
             .or_default()

@@ -7,7 +7,9 @@ mod forks;
 mod named;
 mod v8;
 
-use taillab_model::explanation::StoppedFor;
+use std::ops::Range;
+
+use taillab_model::explanation::ServerStop;
 use taillab_model::{Monotonic, Tid};
 
 use super::label::Labels;
@@ -26,13 +28,19 @@ pub(super) struct Pause {
     pub(super) from_ns: u64,
     to_ns: u64,
     /// What for.
-    pub(super) why: StoppedFor,
+    pub(super) why: ServerStop,
     /// The main thread of the only process that stood still; `None`: the whole server did.
     of: Option<Tid>,
 }
 
 /// A part of a stretch of time, and the pause in which it is.
-pub(super) type PausePart = ((u64, u64), Option<Pause>);
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PausePart {
+    /// In nanoseconds since boot.
+    pub(super) span: Range<u64>,
+    /// `None` between pauses.
+    pub(super) pause: Option<Pause>,
+}
 
 /// The pauses in a window.
 #[derive(Clone, Debug, Default)]
@@ -66,9 +74,11 @@ impl Pauses {
     /// pause of the process with this main thread matters there.
     pub(super) fn parts(
         &self,
-        (from_ns, to_ns): (u64, u64),
+        span: Range<u64>,
         mut concerns: impl FnMut(Tid) -> bool,
     ) -> Vec<PausePart> {
+        let (from_ns, to_ns) = (span.start, span.end);
+        let part = |span, pause| PausePart { span, pause };
         let begins = |pause: &Pause| pause.from_ns.saturating_add(self.longest_ns) <= from_ns;
         let first = self.found.partition_point(begins);
         let mut parts = Vec::new();
@@ -81,15 +91,15 @@ impl Pauses {
                 continue;
             }
             if pause.from_ns > at_ns {
-                parts.push(((at_ns, pause.from_ns), None));
+                parts.push(part(at_ns..pause.from_ns, None));
                 at_ns = pause.from_ns;
             }
             let end_ns = pause.to_ns.min(to_ns);
-            parts.push(((at_ns, end_ns), Some(*pause)));
+            parts.push(part(at_ns..end_ns, Some(*pause)));
             at_ns = end_ns;
         }
         if at_ns < to_ns && !parts.is_empty() {
-            parts.push(((at_ns, to_ns), None));
+            parts.push(part(at_ns..to_ns, None));
         }
         parts
     }
@@ -126,7 +136,7 @@ mod tests {
         let pause = |from_ns, to_ns, of| Pause {
             from_ns,
             to_ns,
-            why: StoppedFor::Fork,
+            why: ServerStop::Fork,
             of,
         };
         let all = pause(500, 600, None);
@@ -136,24 +146,19 @@ mod tests {
             pause(900, 1_200, Some(8)),
         ]);
         let parts = |span, main: Tid| pauses.parts(span, |of| of == main);
-        let found = parts((100, 2_000), 9);
+        let part = |span, pause| PausePart { span, pause };
+        let found = parts(100..2_000, 9);
         let wanted = [
-            ((100, 500), None),
-            ((500, 600), Some(all)),
-            ((600, 2_000), None),
+            part(100..500, None),
+            part(500..600, Some(all)),
+            part(600..2_000, None),
         ];
         assert_eq!(found, wanted);
-        assert_eq!(parts((100, 400), 9), []);
-        let spans: Vec<_> = parts((100, 2_000), 8).iter().map(|part| part.0).collect();
-        let wanted = [
-            (100, 500),
-            (500, 600),
-            (600, 900),
-            (900, 1_200),
-            (1_200, 2_000),
-        ];
-        assert_eq!(spans, wanted);
-        let whole = parts((100, 400), 7);
-        assert_eq!(whole, [((100, 400), Some(pause(0, 1_000, Some(7))))]);
+        assert_eq!(parts(100..400, 9), []);
+        let spans = parts(100..2_000, 8).into_iter().map(|part| part.span);
+        let wanted = [100..500, 500..600, 600..900, 900..1_200, 1_200..2_000];
+        assert_eq!(spans.collect::<Vec<_>>(), wanted);
+        let whole = parts(100..400, 7);
+        assert_eq!(whole, [part(100..400, Some(pause(0, 1_000, Some(7))))]);
     }
 }

@@ -168,7 +168,7 @@ impl ServerState {
                 // how long it waits was not known before
                 let until_ns = self.workers[w].until_ns;
                 if let Some((k, _)) = self.workers[w].counted.waiting {
-                    self.look_ahead(k, w, (from_ns, until_ns));
+                    self.look_ahead(k, w, from_ns..until_ns);
                 }
             }
         }

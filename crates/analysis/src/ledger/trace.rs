@@ -12,7 +12,7 @@ use super::pieces::Moment;
 
 /// What happened for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum TraceEntry {
     /// The worker was held up; by this request's own service, or by something else.
     Delay(Label, Option<RequestId>),
     /// A receive softirq within ρ.
@@ -41,7 +41,7 @@ impl Traced {
 /// What happened to a worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace {
-    noted: VecDeque<(Happened, u64)>,
+    noted: VecDeque<(TraceEntry, u64)>,
     /// How many entries were dropped from the front of `noted`.
     forgotten: usize,
     /// Where each open request whose pieces are wanted begins.
@@ -77,7 +77,7 @@ impl Trace {
 
     /// Notes what happened, if a request wants it.
     #[inline]
-    pub(super) fn note(&mut self, what: Happened, length: u64) {
+    pub(super) fn note(&mut self, what: TraceEntry, length: u64) {
         if length > 0 && self.is_wanted() {
             self.noted.push_back((what, length));
         }
@@ -94,12 +94,12 @@ impl Trace {
     ) -> Vec<(Moment, u64)> {
         let from = from.max(free);
         let range = self.noted.range(from - self.forgotten..);
-        let moment = |(place, &(what, length)): (usize, &(Happened, u64))| {
+        let moment = |(place, &(what, length)): (usize, &(TraceEntry, u64))| {
             let moment = match what {
-                Happened::Work(of) if of == Some(id) => Moment::Own,
-                Happened::Work(_) => Moment::Others,
-                Happened::Received => Moment::Received,
-                Happened::Delay(label, of) => {
+                TraceEntry::Work(of) if of == Some(id) => Moment::Own,
+                TraceEntry::Work(_) => Moment::Others,
+                TraceEntry::Received => Moment::Received,
+                TraceEntry::Delay(label, of) => {
                     let is_own = of == Some(id) || keeps(label);
                     let order = order.filter(|_| place >= late && !is_own);
                     Moment::Delay(order.unwrap_or(label))
@@ -131,7 +131,7 @@ mod tests {
 
     /// A request that notes everything itself, as long as it is open.
     #[derive(Default)]
-    struct Own {
+    struct OwnTrace {
         traced: Option<Traced>,
         late: bool,
         moments: Vec<(Moment, u64)>,
@@ -145,7 +145,7 @@ mod tests {
         ) {
             let order = 7;
             let mut trace = Trace::default();
-            let mut requests: [Own; REQUESTS as usize] = Default::default();
+            let mut requests: [OwnTrace; REQUESTS as usize] = Default::default();
             for (what, id, length) in steps {
                 let request = &mut requests[id as usize];
                 let happened = match what {
@@ -158,7 +158,7 @@ mod tests {
                             let own: Vec<_> = own.map(|m| format!("{m:?}")).collect();
                             prop_assert_eq!(told, own);
                             trace.end_of(traced);
-                            *request = Own::default();
+                            *request = OwnTrace::default();
                         } else {
                             request.traced = Some(trace.begin());
                         }
@@ -171,11 +171,11 @@ mod tests {
                         }
                         continue;
                     }
-                    3 => Happened::Received,
-                    4 => Happened::Work(None),
-                    5 => Happened::Work(Some(id)),
-                    6 => Happened::Delay(id % 3, Some(id)),
-                    _ => Happened::Delay(id % 3, None),
+                    3 => TraceEntry::Received,
+                    4 => TraceEntry::Work(None),
+                    5 => TraceEntry::Work(Some(id)),
+                    6 => TraceEntry::Delay(id % 3, Some(id)),
+                    _ => TraceEntry::Delay(id % 3, None),
                 };
                 trace.note(happened, length);
                 for (other, request) in (0..).zip(&mut requests) {
@@ -183,13 +183,13 @@ mod tests {
                         continue;
                     }
                     let moment = match happened {
-                        Happened::Delay(_, of) if request.late && of != Some(other) => {
+                        TraceEntry::Delay(_, of) if request.late && of != Some(other) => {
                             Moment::Delay(order)
                         }
-                        Happened::Delay(label, _) => Moment::Delay(label),
-                        Happened::Received => Moment::Received,
-                        Happened::Work(of) if of == Some(other) => Moment::Own,
-                        Happened::Work(_) => Moment::Others,
+                        TraceEntry::Delay(label, _) => Moment::Delay(label),
+                        TraceEntry::Received => Moment::Received,
+                        TraceEntry::Work(of) if of == Some(other) => Moment::Own,
+                        TraceEntry::Work(_) => Moment::Others,
                     };
                     request.moments.push((moment, length));
                 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
-use super::common::Free;
+use super::common::FreeWorker;
 use super::events::RequestId;
 use super::history::WorkerHistory;
 use super::label::Label;
@@ -24,7 +24,7 @@ pub(super) struct Inheritance {
 
 /// The CPUs that count the worker while it has requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CountedOn {
+pub(super) struct CountingCpus {
     /// As active.
     pub(super) active: Option<usize>,
     /// As waiting; preempted or not.
@@ -116,7 +116,7 @@ pub(super) struct Worker {
     /// Its `SlowService` label, once that was needed.
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,
-    pub(super) counted: CountedOn,
+    pub(super) counted: CountingCpus,
     /// For how long it has waited for its CPU while others of the server worked there, except for the present
     /// wait: that began when the CPU (its index) had been worked on for so long.
     pub(super) behind_ns: u64,
@@ -129,8 +129,8 @@ pub(super) struct Worker {
     /// It has no request, and is followed since others wait in its queue.
     pub(super) lent: bool,
     /// Since when it has been free for its next request, if it has left its previous one or was woken.
-    pub(super) free: Free,
-    pub(super) woken: Free,
+    pub(super) free: FreeWorker,
+    pub(super) woken: FreeWorker,
     pub(super) serving: Option<RequestId>,
     /// Requests that it began while it served another. Their places show whether they have left meanwhile.
     pub(super) pending: VecDeque<(RequestId, usize)>,

@@ -196,7 +196,15 @@ where
                 observe(times, without as u64).distribution(),
             )
         });
-        clients_summary(clients, (waited, due.instants), (wait, connecting))
+        ClientsSummary {
+            kind: clients.kind,
+            connections: clients.connections,
+            pipeline: clients.pipeline,
+            waited,
+            waited_share: waited as f64 / due.instants.max(1) as f64,
+            wait,
+            connecting,
+        }
     });
     LoadAnalysis {
         summary: LoadSummary {
@@ -244,22 +252,6 @@ pub fn of_closed_loop(service_times: &[Nanos], unanswered: u64) -> (Distribution
         ..LoadEvidence::default()
     };
     (distribution, evidence)
-}
-
-fn clients_summary(
-    clients: LoadClients,
-    (waited, requests): (u64, u64),
-    (wait, connecting): (Option<Distribution>, Option<ConnectingSummary>),
-) -> ClientsSummary {
-    ClientsSummary {
-        kind: clients.kind,
-        connections: clients.connections,
-        pipeline: clients.pipeline,
-        waited,
-        waited_share: waited as f64 / requests.max(1) as f64,
-        wait,
-        connecting,
-    }
 }
 
 /// The connections of a load, by how opening them ended, and how long it took.

@@ -9,7 +9,7 @@
 //! of a long run, it contains as little as a fifth. Therefore it is not used, and the narrower of the two even less.
 //! What this achieves is in the tests here, and in docs/notes/intervals.md.
 
-use taillab_model::interval::student_975;
+use taillab_model::interval::{Interval, student_975};
 
 use crate::replay::BlockHistogram;
 
@@ -21,7 +21,7 @@ const FAR: f64 = 0.9;
 
 /// The interval of 95 % of each of these quantiles of a replay, which ascend, as factors of the quantile. The upper one
 /// is infinite where it is beyond the slowest request. `None` if there are too few blocks.
-pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<(f64, f64)>> {
+pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<Interval<f64>>> {
     let all = replayed.all();
     let n = all.total() as f64;
     let mut at_least = 1.0;
@@ -42,7 +42,10 @@ pub(super) fn factors(replayed: &BlockHistogram, quantiles: &[f64]) -> Vec<Optio
             true => f64::INFINITY,
             false => all.quantile_ns(q + half).unwrap_or(f64::INFINITY),
         };
-        Some((lo / value, hi / value))
+        Some(Interval {
+            lo: lo / value,
+            hi: hi / value,
+        })
     };
     quantiles.iter().copied().map(of).collect()
 }
@@ -106,11 +109,11 @@ mod tests {
     fn what_every_block_has_is_known_and_what_one_has_is_not() {
         let even = histogram(|i| 1_000_000 + (i as u64 * 617 % 1_000) * 1_000);
         for factor in factors(&even, &[0.5, 0.9]) {
-            let (lo, hi) = factor.unwrap();
+            let Interval { lo, hi } = factor.unwrap();
             assert!(lo > 0.97 && hi < 1.03, "{lo} {hi}");
         }
         let burst = histogram(|i| if i < 1_000 { 80_000_000 } else { 2_000_000 });
-        let (lo, hi) = factors(&burst, &[0.97])[0].unwrap();
+        let Interval { lo, hi } = factors(&burst, &[0.97])[0].unwrap();
         assert!(lo < 0.1 && hi.is_infinite(), "{lo} {hi}");
         let mut few = BlockHistogram::new(16);
         (0..700).for_each(|i| few.add(i % 7, 5));
@@ -194,7 +197,7 @@ mod tests {
                     if measured.quantile(QUANTILES[place]).is_none() {
                         continue;
                     }
-                    let (lo, hi) = factor.unwrap();
+                    let Interval { lo, hi } = factor.unwrap();
                     let relative = truth[place] / all[place].unwrap();
                     shown[place] += 1;
                     held[place] += u32::from(lo * 0.996 <= relative && relative <= hi * 1.004);

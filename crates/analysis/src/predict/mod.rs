@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use taillab_model::explanation::{
     Cause, CauseShare, Culprit, ModelFit, NamedCurve, PredictedPoint, Prediction,
 };
+use taillab_model::interval::Interval;
 use taillab_model::summary::ReplayedSchedule;
 use taillab_model::{Distribution, Nanos, Tid};
 
@@ -465,11 +466,11 @@ impl<'a> Forecaster<'a> {
                 measured_ns: measured,
                 predicted_ns: predicted,
                 // what a lower percentile exceeds, this one does
-                lo_ns: interval.map(|(lo, _)| scaled(lo).max(least_lo).min(predicted)),
+                lo_ns: interval.map(|ends| scaled(ends.lo).max(least_lo).min(predicted)),
                 // a change that makes nothing worse leaves at most what was measured
                 hi_ns: interval
-                    .filter(|(_, hi)| hi.min(most).is_finite())
-                    .map(|(_, hi)| scaled(hi).max(predicted)),
+                    .filter(|ends| ends.hi.min(most).is_finite())
+                    .map(|ends| scaled(ends.hi).max(predicted)),
             });
         }
         points
@@ -531,11 +532,11 @@ impl<'a> Forecaster<'a> {
     }
 
     /// The interval of a ratio, from the factors by which it varies.
-    fn interval(&self, q: f64, ratio: f64, (lo, hi): (f64, f64)) -> (f64, f64) {
+    fn interval(&self, q: f64, ratio: f64, factors: Interval<f64>) -> Interval<f64> {
         let error = self.fitted.fit.error_at(q).abs().min(1.0);
-        let lo = ratio * lo.min(1.0) * (1.0 - error);
-        let hi = ratio * hi.max(1.0) * (1.0 + error);
-        self.part.of_all(q, (lo, hi))
+        let lo = ratio * factors.lo.min(1.0) * (1.0 - error);
+        let hi = ratio * factors.hi.max(1.0) * (1.0 + error);
+        self.part.of_all(q, Interval { lo, hi })
     }
 }
 

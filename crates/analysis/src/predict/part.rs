@@ -5,6 +5,7 @@
 //! of the part, and its interval has every way in which the part may stand for the whole.
 
 use taillab_model::explanation::ModelFit;
+use taillab_model::interval::Interval;
 use taillab_model::{Distribution, Nanos};
 
 use super::PREDICTED_QUANTILES;
@@ -44,14 +45,14 @@ impl ReplayedPart {
     /// The interval of with ÷ without a change at this percentile, from the one that holds in the part. What
     /// the part has too much or too little of may shrink in proportion, be gone with the change, or stay as it
     /// is; the interval has all three.
-    pub(super) fn of_all(&self, q: f64, (lo, hi): (f64, f64)) -> (f64, f64) {
+    pub(super) fn of_all(&self, q: f64, Interval { lo, hi }: Interval<f64>) -> Interval<f64> {
         let part = self.relative(q);
         let gone = |ratio: f64| (part * ratio).min(ratio.max(1.0));
         let stays = |ratio: f64| (1.0 - part * (1.0 - ratio)).max(0.0);
-        (
-            lo.min(gone(lo)).min(stays(lo)),
-            hi.max(gone(hi)).max(stays(hi)),
-        )
+        Interval {
+            lo: lo.min(gone(lo)).min(stays(lo)),
+            hi: hi.max(gone(hi)).max(stays(hi)),
+        }
     }
 
     /// A curve of the part on the scale of all requests.
@@ -110,20 +111,25 @@ mod tests {
         ReplayedPart(vec![(0.5, 1.0), (0.99, relative)])
     }
 
+    fn of_all(relative: f64, q: f64, lo: f64, hi: f64) -> (f64, f64) {
+        let found = part(relative).of_all(q, Interval { lo, hi });
+        (found.lo, found.hi)
+    }
+
     #[test]
     fn a_part_like_the_whole_widens_nothing() {
-        assert_eq!(part(1.0).of_all(0.99, (0.25, 0.5)), (0.25, 0.5));
-        assert_eq!(part(3.0).of_all(0.5, (0.25, 0.5)), (0.25, 0.5));
+        assert_eq!(of_all(1.0, 0.99, 0.25, 0.5), (0.25, 0.5));
+        assert_eq!(of_all(3.0, 0.5, 0.25, 0.5), (0.25, 0.5));
     }
 
     #[test]
     fn what_the_part_lacks_may_stay_and_what_it_has_too_much_may_be_all_that_goes() {
         // half of the percentile is in the part, and a tenth of that is left
-        assert_eq!(part(0.5).of_all(0.99, (0.1, 0.1)), (0.05, 0.55));
+        assert_eq!(of_all(0.5, 0.99, 0.1, 0.1), (0.05, 0.55));
         // the part is twice as slow: its own remainder, or the difference taken from the whole
-        assert_eq!(part(2.0).of_all(0.99, (0.1, 0.1)), (0.0, 0.2));
+        assert_eq!(of_all(2.0, 0.99, 0.1, 0.1), (0.0, 0.2));
         // no change may be no change, whatever the part
-        assert_eq!(part(2.0).of_all(0.99, (1.0, 1.0)), (1.0, 1.0));
+        assert_eq!(of_all(2.0, 0.99, 1.0, 1.0), (1.0, 1.0));
     }
 
     #[test]

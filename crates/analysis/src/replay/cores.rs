@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, RecordingContext, Tid};
@@ -91,12 +92,13 @@ impl<'a> Cores<'a> {
     /// When a thread that sleeps until `span` begins can run. Until then its wake-up is in progress, and
     /// the thread that runs on the CPU does not delay it.
     fn wakes_ns(&self, span: &WorkerSpan) -> u64 {
-        let (from_ns, to_ns) = wait_ns(span);
+        let wait = since_boot_ns(span);
         match span.state {
-            WorkerState::Woken { cpu, .. } => self.timeline.cpu(cpu).map_or(from_ns, |line| {
-                on_its_way_until(line.segments_from(span.from), (from_ns, to_ns))
-            }),
-            _ => from_ns,
+            WorkerState::Woken { cpu, .. } => match self.timeline.cpu(cpu) {
+                Some(line) => on_its_way_until(line.segments_from(span.from), wait),
+                None => wait.start,
+            },
+            _ => wait.start,
         }
     }
 
@@ -108,9 +110,10 @@ impl<'a> Cores<'a> {
             (Sleep::Lock { .. } | Sleep::Work, Some(WorkerState::Woken { by, .. })) => by,
             _ => return own,
         };
-        let (mut from_ns, to_ns) = wait_ns(span);
+        let sleep = since_boot_ns(span);
+        let mut from_ns = sleep.start;
         let chains = Chains::new(self.timeline, self.asks_others);
-        if by == 0 || !chains.runs_at(by, to_ns) {
+        if by == 0 || !chains.runs_at(by, sleep.end) {
             return own;
         }
         let mut lengths = [
@@ -119,7 +122,7 @@ impl<'a> Cores<'a> {
             (Cause::BlockedFault, 0),
             (Cause::BlockedOther, 0),
         ];
-        for part in chains.parts((from_ns, to_ns), by) {
+        for part in chains.parts(sleep, by) {
             let place = match part.end {
                 ChainEnd::Storage(_) => 1,
                 ChainEnd::Fault => 2,
@@ -141,7 +144,7 @@ impl<'a> Cores<'a> {
         };
         let segments = line.segments_from(span.from);
         let (policies, timeline) = (&self.policies, self.timeline);
-        policies.hold_back(timeline, tid, wait_ns(span), segments)
+        policies.hold_back(timeline, tid, since_boot_ns(span), segments)
     }
 }
 
@@ -192,9 +195,9 @@ impl CoreTimeline for Cores<'_> {
     }
 }
 
-/// The begin and the end of a span, since boot.
-fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
-    (span.from.nanos_since_boot(), span.to.nanos_since_boot())
+/// A span in nanoseconds since boot.
+fn since_boot_ns(span: &WorkerSpan) -> Range<u64> {
+    span.from.nanos_since_boot()..span.to.nanos_since_boot()
 }
 
 /// The spans of one thread, read forwards.
@@ -285,7 +288,8 @@ impl CoreSegments<'_> {
 
     /// Whether one of the server's threads that was on this CPU is held back: the CPU is idle, or the
     /// thread's policy or quota does not let it run.
-    fn holds_back(&mut self, (at_ns, to_ns): (u64, u64), is_idle: bool) -> bool {
+    fn holds_back(&mut self, span: Range<u64>, is_idle: bool) -> bool {
+        let (at_ns, to_ns) = (span.start, span.end);
         let (cpu, cores) = (self.cpu, self.cores);
         let may = cores.policies.may_hold_back(cores.timeline);
         if !is_idle && !may || self.states.len() > MANY_THREADS && to_ns - at_ns < HELD_BACK_NS {
@@ -302,7 +306,7 @@ impl CoreSegments<'_> {
                     WorkerState::Preempted { .. } => true,
                     // otherwise, its wake-up is slow
                     WorkerState::Woken { .. } => {
-                        at_ns.saturating_sub(wait_ns(&span).0) >= HELD_BACK_NS
+                        at_ns.saturating_sub(span.from.nanos_since_boot()) >= HELD_BACK_NS
                             && throttled_ns(cores.timeline, at_ns, to_ns) > 0
                     }
                     _ => false,
@@ -361,7 +365,7 @@ impl Iterator for CoreSegments<'_> {
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
-                if self.holds_back((from_ns, to_ns), true) {
+                if self.holds_back(from_ns..to_ns, true) {
                     self.cores.id(Cause::Throttled, Who::Nobody)
                 } else {
                     let deep = matches!(segment.top, Top::Idle { state } if state > 0);
@@ -369,7 +373,7 @@ impl Iterator for CoreSegments<'_> {
                 }
             }
             Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
-                match self.holds_back((from_ns, to_ns), false) {
+                match self.holds_back(from_ns..to_ns, false) {
                     true => self.cores.id(Cause::Throttled, Who::Nobody),
                     false => self.cores.id(Cause::Background, Who::Thread(thread)),
                 }

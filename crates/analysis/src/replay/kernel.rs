@@ -76,6 +76,15 @@ struct InService {
     until_ns: u64,
 }
 
+/// When a request is over.
+#[derive(Clone, Copy, Debug)]
+struct RequestEnd {
+    /// The response leaves.
+    departure_ns: u64,
+    /// The worker continues.
+    free_ns: u64,
+}
+
 /// The servers of the queue without `fewer` of them; at least one remains.
 fn servers(vacations: &[Vacations], fewer: usize) -> Vec<QueueServer<'_>> {
     let number = vacations.len().saturating_sub(fewer).max(1);
@@ -134,28 +143,31 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     }
 
     /// When the response to request `i` leaves whose work is done at `at_ns`, and when its worker continues.
-    fn departs(&self, i: usize, at_ns: u64) -> (u64, u64) {
+    fn completion(&self, i: usize, at_ns: u64) -> RequestEnd {
         let departure = at_ns + self.blocked_ns(i);
         let free = match self.requests[i].is_sent_late() {
             true => at_ns,
             false => departure,
         };
-        (departure, free)
+        RequestEnd {
+            departure_ns: departure,
+            free_ns: free,
+        }
     }
 
     /// The work for request `i` is done at `at_ns`: it leaves, and the server continues.
     fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
-        let ends = self.departs(i, at_ns);
-        self.leaves(i, ends, server);
+        let end = self.completion(i, at_ns);
+        self.leaves(i, end, server);
     }
 
-    /// The response to request `i` leaves, and its worker continues at `free`.
-    fn leaves(&mut self, i: usize, (departure, free): (u64, u64), server: &mut QueueServer<'_>) {
-        (self.done)(i, departure);
+    /// The response to request `i` leaves, and its worker continues.
+    fn leaves(&mut self, i: usize, end: RequestEnd, server: &mut QueueServer<'_>) {
+        (self.done)(i, end.departure_ns);
         let after = self.requests[i].after_ns;
         server.free_ns = match after {
-            0 => free,
-            after => server.finish(&self.change.limits, free, after),
+            0 => end.free_ns,
+            after => server.finish(&self.change.limits, end.free_ns, after),
         };
     }
 
@@ -168,7 +180,11 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         }
         let awake = at + self.blocked_ns(i);
         let departure = server.finish(&self.change.limits, awake, rest);
-        self.leaves(i, (departure, departure), server);
+        let end = RequestEnd {
+            departure_ns: departure,
+            free_ns: departure,
+        };
+        self.leaves(i, end, server);
     }
 
     fn assigned_in_order(&mut self, mut servers: Vec<QueueServer<'_>>) {
@@ -310,9 +326,9 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             if place == last {
                 self.complete(i, at, server);
             } else {
-                let (departure, free) = self.departs(i, at);
-                (self.done)(i, departure);
-                server.free_ns = free;
+                let end = self.completion(i, at);
+                (self.done)(i, end.departure_ns);
+                server.free_ns = end.free_ns;
             }
         }
     }

@@ -2,6 +2,7 @@
 //! servers.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 
 use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
@@ -216,7 +217,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         let responded = self.peers.responded[cpu].take();
         let from = match who {
             Occupant::Other(source) if self.kind(source).receives => {
-                self.received(cpu, (from, to), responded)
+                self.received(cpu, from..to, responded)
             }
             _ => from,
         };
@@ -248,7 +249,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
                 }
             }
             Occupant::Server { tid, end } => match self.of_tid.get(&tid).copied() {
-                Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, end),
+                Some(worker) => self.on_core(usize::from(worker), cpu, from..to, tid, end),
                 None => {
                     let source = self.own_source(tid);
                     self.other_thread(cpu, from, to, source);
@@ -289,12 +290,8 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
 
     /// A receive softirq on a CPU, where the worker that `responded` has just sent a response. To receive that is a part
     /// of the worker's own work after it. Returns when the rest begins, which receives requests.
-    fn received(
-        &mut self,
-        cpu: usize,
-        (from, to): (u64, u64),
-        responded: Option<(usize, Tid)>,
-    ) -> u64 {
+    fn received(&mut self, cpu: usize, span: Range<u64>, responded: Option<(usize, Tid)>) -> u64 {
+        let (from, to) = (span.start, span.end);
         let requests = &self.observed.requests;
         let first = requests.partition_point(|job| job.arrival_ns < from);
         let arrived = requests[first..].partition_point(|job| job.arrival_ns <= to) as u64;
@@ -305,7 +302,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         let until = from + self.peers.part_of_response(to - from, arrived);
         if until > from {
             self.observed.receives_responses_ns += until - from;
-            self.on_core(worker, cpu, (from, until), tid, StretchEnd::Interrupted);
+            self.on_core(worker, cpu, from..until, tid, StretchEnd::Interrupted);
             // what follows does not follow the response
             self.peers.responded[cpu] = None;
         }
@@ -438,12 +435,12 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
         &mut self,
         w: usize,
         cpu: usize,
-        (mut from, to): (u64, u64),
+        span: Range<u64>,
         tid: Tid,
         stretch_end: StretchEnd,
     ) {
         self.runs(w);
-        let on_core_from = from;
+        let (mut from, to) = (span.start, span.end);
         if self.worker_cpus.is_some() {
             // for other workers on this CPU, this is a vacation
             let source = self.own_source(tid);
@@ -454,7 +451,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
             let arrival = self.observed.requests[i].arrival_ns;
             let finish = self.observed.requests[i].finish_ns();
             if finish <= from {
-                self.peers.sent(cpu, (w, tid), finish >= on_core_from);
+                self.peers.sent(cpu, (w, tid), finish >= span.start);
                 self.answered(w, cpu, i);
                 continue;
             }
@@ -484,7 +481,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
             if finish > to {
                 break;
             }
-            self.peers.sent(cpu, (w, tid), finish >= on_core_from);
+            self.peers.sent(cpu, (w, tid), finish >= span.start);
             self.answered(w, cpu, i);
         }
         let worker = &mut self.workers[w];

@@ -5,6 +5,7 @@
 //! ratio of sums, linearised), not over single round trips.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use taillab_model::explanation::{Cause, Culprit, Share};
 use taillab_model::interval::ratio_of_sums;
@@ -27,7 +28,7 @@ const BLOCKS: usize = 50;
 /// The minimum number of round trips in a band.
 const LEAST: usize = 20;
 /// The usual round trips lie between these quantiles.
-const USUAL: (f64, f64) = (0.25, 0.75);
+const USUAL: Range<f64> = 0.25..0.75;
 /// Where the bands of slow round trips begin; disturbances are shown for the first band.
 const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
 /// The number of disturbances that are named.
@@ -91,9 +92,9 @@ impl Explainer {
             };
             let client = ends.clients.iter().find(|client| client.port == port);
             let split = client.and_then(|client| {
-                let between = (times.sent, received);
+                let trip = times.sent..received;
                 let worker = window.matched.workers[place];
-                splitter.split(client, worker, between, &request.server, &mut labels)
+                splitter.split(client, worker, trip, &request.server, &mut labels)
             });
             let Some(split) = split else {
                 continue;
@@ -120,19 +121,19 @@ impl Explainer {
         let lengths: Vec<Nanos> = self.trips.iter().map(|trip| Nanos::new(trip.rtt)).collect();
         let mut order: Vec<usize> = (0..self.trips.len()).collect();
         order.sort_by_key(|&at| self.trips[at].rtt);
-        let between = |from: f64, to: f64| {
-            let rank = |q: f64| (q * order.len() as f64).ceil() as usize;
-            &order[rank(from).min(order.len())..rank(to).min(order.len())]
+        let between = |quantiles: Range<f64>| {
+            let rank = |q: f64| ((q * order.len() as f64).ceil() as usize).min(order.len());
+            &order[rank(quantiles.start)..rank(quantiles.end)]
         };
-        let usual_trips = between(USUAL.0, USUAL.1);
+        let usual_trips = between(USUAL);
         let mut bands = Vec::new();
         let mut disturbances = Vec::new();
         if usual_trips.len() >= LEAST {
             let usual = self.usual(usual_trips);
             bands.push(self.band(USUAL, usual_trips, None));
-            let slow = SLOW.map(|from| (from, between(from, 1.0)));
+            let slow = SLOW.map(|from| (from, between(from..1.0)));
             for (from, trips) in slow.into_iter().filter(|(_, trips)| trips.len() >= LEAST) {
-                bands.push(self.band((from, 1.0), trips, Some(&usual)));
+                bands.push(self.band(from..1.0, trips, Some(&usual)));
             }
             if slow[0].1.len() >= LEAST {
                 disturbances = self.disturbances(slow[0].1, &usual);
@@ -148,19 +149,19 @@ impl Explainer {
         })
     }
 
-    fn usual(&self, trips: &[usize]) -> Usual {
+    fn usual(&self, trips: &[usize]) -> UsualTrip {
         let n = trips.len() as f64;
         let mean = |of: &dyn Fn(&Trip) -> u64| {
             let sum: f64 = trips.iter().map(|&at| of(&self.trips[at]) as f64).sum();
             sum / n
         };
-        Usual {
+        UsualTrip {
             rtt: mean(&|trip| trip.rtt),
             parts: std::array::from_fn(|part| mean(&|trip| trip.parts[part])),
         }
     }
 
-    fn band(&self, (from_q, to_q): (f64, f64), trips: &[usize], usual: Option<&Usual>) -> RttBand {
+    fn band(&self, quantiles: Range<f64>, trips: &[usize], usual: Option<&UsualTrip>) -> RttBand {
         let ratio = |part: &dyn Fn(&Trip) -> f64, of: &dyn Fn(&Trip) -> f64| {
             let each = trips.iter().map(|&at| {
                 let trip = &self.trips[at];
@@ -184,15 +185,15 @@ impl Explainer {
             }
         };
         RttBand {
-            from_q,
-            to_q,
+            from_q: quantiles.start,
+            to_q: quantiles.end,
             round_trips: trips.len() as u64,
             mean_ns: nanos(ratio(&|trip| trip.rtt as f64, &|_| 1.0).value),
             parts: RttPart::ALL.map(part).to_vec(),
         }
     }
 
-    fn disturbances(&self, slow: &[usize], usual: &Usual) -> Vec<RttDisturbance> {
+    fn disturbances(&self, slow: &[usize], usual: &UsualTrip) -> Vec<RttDisturbance> {
         let mut found: Vec<RttDisturbance> = (self.disturbances.iter())
             .filter_map(|((end, cause, culprit), all)| {
                 let mut of_trip: BTreeMap<usize, u64> = BTreeMap::new();
@@ -222,7 +223,7 @@ impl Explainer {
 }
 
 /// Means of the usual round trips, in nanoseconds.
-struct Usual {
+struct UsualTrip {
     rtt: f64,
     parts: [f64; PARTS],
 }

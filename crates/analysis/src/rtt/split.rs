@@ -15,6 +15,8 @@
 //! A client that spins is not woken: then all time after T6 is its stack. Over loopback, the receive
 //! softirq runs on the sender's CPU; between two devices, it runs on the receiver's.
 
+use std::ops::Range;
+
 use taillab_model::explanation::Cause;
 use taillab_model::rtt::{RttEnd, RttPart};
 use taillab_model::{Interrupt, Monotonic, Stamps, Tid};
@@ -73,14 +75,15 @@ impl Splitter<'_> {
         &self,
         client: &ClientEnd,
         worker: Tid,
-        (sent, received): (Monotonic, Monotonic),
+        trip: Range<Monotonic>,
         stamps: &Stamps,
         labels: &mut Labels,
     ) -> Option<Split> {
         use RttPart::{Application, ClientStack, ClientWakeUp, ServerStack, ServerWakeUp};
         let [t2, t3, t4, t5] = [stamps.t2?, stamps.t3?, stamps.t4?, stamps.t5?];
         let (t1, t6) = (stamps.t1, stamps.t6);
-        let (woken, on_cpu) = self.wake_up(client, (t6, received));
+        let received = trip.end;
+        let (woken, on_cpu) = self.wake_up(client, t6..received);
         let (near, far) = (RttEnd::Client, RttEnd::Server);
         let (to_server, to_client) = match self.ends.loopback {
             true => (near, far),
@@ -102,7 +105,7 @@ impl Splitter<'_> {
             parts: [0; RttPart::ALL.len()],
             taken: Vec::new(),
         };
-        let mut from = sent;
+        let mut from = trip.start;
         for (to, part, end) in stretches {
             let length = to.checked_since(from)?.get();
             let cpu = match end {
@@ -112,7 +115,7 @@ impl Splitter<'_> {
             let line = cpu.and_then(|cpu| self.timeline.cpu(cpu));
             let before = split.taken.len();
             if let Some(line) = line {
-                self.taken(line, (from, to), labels, |label, ns| {
+                self.taken(line, from..to, labels, |label, ns| {
                     split.taken.push((end, label, ns));
                 });
             }
@@ -129,11 +132,8 @@ impl Splitter<'_> {
     }
 
     /// When the client was last woken after T6, and when it was on its CPU; T6 twice if it was not asleep.
-    fn wake_up(
-        &self,
-        client: &ClientEnd,
-        (t6, received): (Monotonic, Monotonic),
-    ) -> (Monotonic, Monotonic) {
+    fn wake_up(&self, client: &ClientEnd, to_client: Range<Monotonic>) -> (Monotonic, Monotonic) {
+        let (t6, received) = (to_client.start, to_client.end);
         let mut found = (t6, t6);
         let Some(line) = self.timeline.worker(client.thread) else {
             return found;
@@ -164,15 +164,15 @@ impl Splitter<'_> {
     fn taken(
         &self,
         line: &CpuLine,
-        (from, to): (Monotonic, Monotonic),
+        span: Range<Monotonic>,
         labels: &mut Labels,
         mut take: impl FnMut(Label, u64),
     ) {
-        for segment in line.segments_from(from) {
-            if segment.from >= to {
+        for segment in line.segments_from(span.start) {
+            if segment.from >= span.end {
                 break;
             }
-            let ns = (segment.to.min(to)).saturating_since(segment.from.max(from));
+            let ns = (segment.to.min(span.end)).saturating_since(segment.from.max(span.start));
             if ns.get() > 0
                 && let Some((cause, who)) = self.foreign(&segment)
             {

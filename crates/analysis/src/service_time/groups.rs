@@ -164,7 +164,7 @@ fn spans(departures: &[Departure]) -> Vec<Group> {
         }
         if let Some((before, true)) = open {
             let from = departures[before].at;
-            groups.push(Group::new((from, left), (last - before) as u32));
+            groups.push(Group::new(from..left, (last - before) as u32));
         }
         let waits = queued.get(next).is_some_and(|queued| *queued < left);
         open = Some((last, waits));
@@ -173,10 +173,10 @@ fn spans(departures: &[Departure]) -> Vec<Group> {
 }
 
 impl Group {
-    const fn new((from, to): (Monotonic, Monotonic), responses: u32) -> Self {
+    const fn new(span: Range<Monotonic>, responses: u32) -> Self {
         Self {
-            from,
-            to,
+            from: span.start,
+            to: span.end,
             responses,
             own_ns: 0,
             receive_ns: 0,

@@ -5,20 +5,31 @@ use taillab_model::{HISTOGRAM_ERROR, MiddleStamps};
 
 use crate::statistics::Observations;
 
-/// All limits of a recording with these sojourns that was read in `windows`, the first of which had `shown_by`
-/// requests. Of the requests, `silent` ask for no response, and `others` do.
-pub(super) fn limits(
-    measured: &Observations,
-    (windows, shown_by): (u64, usize),
-    polls: bool,
-    (silent, others): (u64, u64),
-    matching: &Matching,
-) -> Vec<String> {
-    let mut limits = of_length(measured, windows, shown_by);
-    limits.extend(polls.then(|| POLLS.to_owned()));
-    limits.extend(without_response(silent, others));
-    limits.extend(in_slices(matching));
-    limits
+/// What the limits of a recording follow from.
+pub(super) struct RecordingLimits<'a> {
+    /// The sojourns.
+    pub(super) measured: &'a Observations,
+    /// In how many windows the recording was read.
+    pub(super) windows: u64,
+    /// How many requests the first of them had.
+    pub(super) shown_by: usize,
+    /// A thread of the server polls.
+    pub(super) polls: bool,
+    /// Requests that ask for no response.
+    pub(super) without_response: u64,
+    /// Requests that ask for one.
+    pub(super) with_response: u64,
+    pub(super) matching: &'a Matching,
+}
+
+impl RecordingLimits<'_> {
+    pub(super) fn texts(&self) -> Vec<String> {
+        let mut limits = of_length(self.measured, self.windows, self.shown_by);
+        limits.extend(self.polls.then(|| POLLS.to_owned()));
+        limits.extend(without_response(self.without_response, self.with_response));
+        limits.extend(in_slices(self.matching));
+        limits
+    }
 }
 
 /// The limit of a server with a thread that polls.

@@ -96,7 +96,12 @@ impl Sums {
     /// The sums after the last request. `lacking` is how many requests nobody answered, and how many were not seen.
     /// Where the measurement `is_repeated`, the percentiles are those of this repetition. Where it `is_overloaded`,
     /// they and all others are those of this measurement: no longer one would have the same.
-    pub(super) fn finish(self, is_repeated: bool, is_overloaded: bool, lacking: Lacking) -> Summed {
+    pub(super) fn finish(
+        self,
+        is_repeated: bool,
+        is_overloaded: bool,
+        lacking: Lacking,
+    ) -> FinishedSums {
         let answered = self.answered();
         let finished = self.series.map(|series| {
             let mut observed = series.finish();
@@ -114,7 +119,7 @@ impl Sums {
         if is_repeated {
             measured.assume_independent();
         }
-        Summed {
+        FinishedSums {
             stages: distributions(&stages),
             stages_at: self.stages.finish(&measured),
             measured,
@@ -127,7 +132,7 @@ impl Sums {
 }
 
 /// The finished sums.
-pub(super) struct Summed {
+pub(super) struct FinishedSums {
     pub(super) measured: Observations,
     pub(super) ideal: Observations,
     pub(super) excess: Distribution,

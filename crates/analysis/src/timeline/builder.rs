@@ -7,11 +7,11 @@ use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, Recor
 
 use super::codes::{pack_state, unpack_state};
 use super::cpu::CpuBuilder;
-use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, at as instant, ns};
+use super::line::{CpuLine, RecordedKinds, ThrottleWindow, Timeline, at as instant, ns};
 use super::missed_interrupts::{Inbound, PacketName};
 use super::resent::Streams;
 use super::sleep::Sleep;
-use super::stalls::{self, Silence, Stall, Stolen};
+use super::stalls::{self, Silence, Stall, StolenTime};
 use super::state::{Top, WorkerState};
 use super::unwatched::Unwatched;
 use super::workers::{OpenWorker, OpenWorkers};
@@ -46,9 +46,9 @@ pub struct TimelineBuilder {
     cpus: Vec<Option<Box<CpuBuilder>>>,
     workers: OpenWorkers,
     span: Option<(Monotonic, Monotonic)>,
-    seen: Seen,
+    seen: RecordedKinds,
     canary: Vec<(u16, Monotonic, Monotonic)>,
-    stolen: Vec<Stolen>,
+    stolen: Vec<StolenTime>,
     throttled: Vec<ThrottleWindow>,
     last_throttled: Option<Monotonic>,
     retransmissions: Vec<(Monotonic, u32)>,
@@ -56,6 +56,15 @@ pub struct TimelineBuilder {
     inbound: Inbound,
     unwatched: Unwatched,
     slices: Slices,
+}
+
+/// A CPU goes from one thread to another.
+struct Switch {
+    prev: Tid,
+    next: Tid,
+    preempted: bool,
+    /// How `prev` sleeps, if it does.
+    asleep: Option<Asleep>,
 }
 
 impl TimelineBuilder {
@@ -113,7 +122,16 @@ impl TimelineBuilder {
                 next,
                 preempted,
                 asleep,
-            } => self.switched(cpu, at, (prev, next), preempted, asleep),
+            } => self.switched(
+                cpu,
+                at,
+                Switch {
+                    prev,
+                    next,
+                    preempted,
+                    asleep,
+                },
+            ),
             EventKind::Woken { tid, by } => self.woken(cpu, tid, by, at),
             EventKind::Migrated { tid, to } => self.migrated(cpu, tid, to, at),
             EventKind::Interrupt { interrupt, lasted } => {
@@ -221,7 +239,7 @@ impl TimelineBuilder {
                 let longest = Nanos::new(lasted.get().saturating_mul(2));
                 let earliest = earlier(earlier(at, longest), READ_WITHIN);
                 let since = self.cpu(cpu).last_stolen.replace(at);
-                self.stolen.push(Stolen {
+                self.stolen.push(StolenTime {
                     cpu,
                     from: since.map(|since| since.max(earliest)),
                     to: at,
@@ -294,7 +312,7 @@ impl TimelineBuilder {
         let line = self.cpus.get_mut(usize::from(event.cpu));
         if let Some(line) = line.and_then(Option::as_mut) {
             let own = |thread| self.workers.contains(thread);
-            line.active((earlier(event.at, lasted), event.at), timer, own);
+            line.active(earlier(event.at, lasted)..event.at, timer, own);
         }
     }
 
@@ -320,14 +338,13 @@ impl TimelineBuilder {
         self.workers.get(tid)
     }
 
-    fn switched(
-        &mut self,
-        cpu: u16,
-        at: Monotonic,
-        (prev, next): (Tid, Tid),
-        preempted: bool,
-        asleep: Option<Asleep>,
-    ) {
+    fn switched(&mut self, cpu: u16, at: Monotonic, switch: Switch) {
+        let Switch {
+            prev,
+            next,
+            preempted,
+            asleep,
+        } = switch;
         self.seen.switches = true;
         if asleep.is_some() {
             self.seen.sleeps = true;

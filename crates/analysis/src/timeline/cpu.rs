@@ -1,11 +1,13 @@
 //! The state of a CPU while events come: who is current, what ran on top, and when it was silent.
 
+use std::ops::Range;
+
 use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::codes::pack_top;
 use super::column::Column;
 use super::line::{at as instant, ns};
-use super::missed_interrupts::Quiet;
+use super::missed_interrupts::QuietTime;
 use super::stalls::{self, Silence, Stall};
 use super::state::Top;
 use crate::id_map::Numbered;
@@ -35,7 +37,7 @@ pub(super) struct CpuBuilder {
     pub(super) active_ns: u64,
     pub(super) silences: Vec<Silence>,
     /// The last stretch in which nothing was recorded here, whichever thread was current.
-    pub(super) quiet: Option<Quiet>,
+    pub(super) quiet: Option<QuietTime>,
     /// Stalls in which the CPU did not react to other CPUs.
     pub(super) missed_interrupts: Vec<Stall>,
     pub(super) last_stolen: Option<Monotonic>,
@@ -46,18 +48,19 @@ impl CpuBuilder {
         code_of(&mut self.meanings, &mut self.codes, (thread, top))
     }
 
-    /// Something was recorded here between the two times; `timer` if it was a tick of the local timer.
+    /// Something was recorded here in this span; `timer` if it was a tick of the local timer.
     /// `own` says whether a thread is the server's.
     pub(super) fn active(
         &mut self,
-        (from, at): (Monotonic, Monotonic),
+        span: Range<Monotonic>,
         timer: bool,
         own: impl Fn(Tid) -> bool,
     ) {
+        let (from, at) = (span.start, span.end);
         let was_active = self.active_ns;
         self.active_ns = was_active.max(ns(at));
         if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
-            self.quiet = Some(Quiet {
+            self.quiet = Some(QuietTime {
                 from: instant(was_active),
                 to: from,
                 interrupted: self.current == Some(0),

@@ -1,5 +1,6 @@
 //! Lines of time: what happened on each CPU, and what each thread of the server did.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use taillab_model::{Monotonic, Nanos, Tid};
@@ -59,7 +60,7 @@ pub struct ThrottleWindow {
 
 /// Which kinds of events a recording has; the others cannot be charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct RecordedKinds {
     /// Changes of threads.
     pub switches: bool,
     /// Wake-ups of the server's threads.
@@ -89,7 +90,7 @@ pub struct Timeline {
     pub(super) places: Arc<IdMap<usize>>,
     pub(super) throttled: Arc<[ThrottleWindow]>,
     pub(super) retransmissions: Arc<[(Monotonic, u32)]>,
-    pub(super) seen: Seen,
+    pub(super) seen: RecordedKinds,
     pub(super) forgotten: u64,
 }
 
@@ -149,7 +150,7 @@ impl Timeline {
     }
 
     /// The kinds of events that were recorded.
-    pub const fn seen(&self) -> Seen {
+    pub const fn seen(&self) -> RecordedKinds {
         self.seen
     }
 
@@ -247,7 +248,7 @@ impl SegmentCursor {
         let end_ns = self.end_ns(line);
         let (thread, top) = line.meanings[current.code as usize];
         let (to_ns, top) = match self.stall(line, current.at_ns, end_ns) {
-            Some(stall) => cut((current.at_ns, end_ns), top, stall),
+            Some(stall) => cut(current.at_ns..end_ns, top, stall),
             None => (end_ns.max(current.at_ns), top),
         };
         Some(Segment {
@@ -293,11 +294,11 @@ impl SegmentCursor {
 
 /// The part of a change before a stall, or the stall itself: its end, and its top.
 #[cold]
-fn cut((from_ns, end_ns): (u64, u64), top: Top, stall: &Stall) -> (u64, Top) {
-    if ns(stall.from) > from_ns {
+fn cut(change: Range<u64>, top: Top, stall: &Stall) -> (u64, Top) {
+    if ns(stall.from) > change.start {
         (ns(stall.from), top)
     } else {
-        (ns(stall.to).min(end_ns), Top::Stall)
+        (ns(stall.to).min(change.end), Top::Stall)
     }
 }
 

@@ -36,7 +36,7 @@ impl PacketName {
 
 /// A time in which nothing was recorded on a CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quiet {
+pub(super) struct QuietTime {
     pub(super) from: Monotonic,
     pub(super) to: Monotonic,
     /// Another CPU's interrupt came right after, or none was needed.
@@ -67,9 +67,9 @@ impl Inbound {
         &self,
         packet: PacketName,
         cpu: u16,
-        quiet: &Quiet,
+        quiet: &QuietTime,
     ) -> Option<Monotonic> {
-        let Quiet { from, to, .. } = *quiet;
+        let QuietTime { from, to, .. } = *quiet;
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
         // buffers are reused: the last packet of this name is meant
@@ -97,8 +97,8 @@ mod tests {
         PacketName::of_buffer(PacketId(number))
     }
 
-    fn quiet(from: u64, to: u64) -> Quiet {
-        Quiet {
+    fn quiet(from: u64, to: u64) -> QuietTime {
+        QuietTime {
             from: at(from),
             to: at(to),
             interrupted: true,
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(inbound.missed_interrupt(packet(1), 0, &from_1_100), None);
         // packets that wait for a thread that computes bring no interrupt
         let interrupted = false;
-        let computed = Quiet {
+        let computed = QuietTime {
             interrupted,
             ..silence
         };

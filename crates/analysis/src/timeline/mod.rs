@@ -53,7 +53,7 @@ pub(crate) use busy::NET_RX;
 pub use busy::busy_stretches;
 pub(crate) use codes::pack_top;
 pub use line::{
-    CpuLine, Seen, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
+    CpuLine, RecordedKinds, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
 };
 pub(crate) use line::{FAR, SegmentCursor, SpanCursor};
 pub(crate) use server_time::ServerTime;

@@ -66,7 +66,7 @@ pub(super) const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 /// Time stolen from a CPU, as one event reports it: since the CPU's last such event, or shortly before
 /// this one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stolen {
+pub(super) struct StolenTime {
     pub(super) cpu: u16,
     pub(super) from: Option<Monotonic>,
     pub(super) to: Monotonic,
@@ -95,7 +95,7 @@ impl Silence {
 pub(super) fn find(
     silences: &BTreeMap<u16, Vec<Silence>>,
     canary: &[(u16, Monotonic, Monotonic)],
-    stolen: &[Stolen],
+    stolen: &[StolenTime],
     missed_interrupts: &[(u16, Stall)],
 ) -> BTreeMap<u16, Vec<Stall>> {
     let mut found: BTreeMap<u16, Vec<Stall>> = BTreeMap::new();
@@ -105,7 +105,7 @@ pub(super) fn find(
         missed.entry(of).or_default().push((from, to));
     }
     missed.values_mut().for_each(|times| times.sort_unstable());
-    let of_server = OfServer::among(silences);
+    let of_server = ServerSilences::among(silences);
     for (&cpu, own) in silences {
         let stalls = found.entry(cpu).or_default();
         for silence in own {
@@ -161,7 +161,7 @@ const ALIKE: usize = 20;
 
 /// The silences of the server's threads on all CPUs, in order of their beginnings: CPUs are not compared
 /// with each other one by one, since there may be hundreds.
-struct OfServer<'s> {
+struct ServerSilences<'s> {
     /// Each with its CPU.
     silences: Vec<(u16, &'s Silence)>,
     /// How many CPUs have any.
@@ -171,7 +171,7 @@ struct OfServer<'s> {
     span_ns: u64,
 }
 
-impl<'s> OfServer<'s> {
+impl<'s> ServerSilences<'s> {
     fn among(silences: &'s BTreeMap<u16, Vec<Silence>>) -> Self {
         let mut of_server = Self {
             silences: Vec::new(),
@@ -291,7 +291,7 @@ fn overlaps(stalls: &[Stall], from: Monotonic, to: Monotonic) -> bool {
 
 /// The longest silences since the hypervisor's last report, as long as each is about as long as the rest
 /// of the stolen time.
-fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
+fn by_steal(steal: &StolenTime, silences: &[Silence], stalls: &mut Vec<Stall>) {
     let from = steal.from.unwrap_or(steal.to);
     let mut left = steal.lasted.get();
     for stall in stalls.iter() {
@@ -350,7 +350,7 @@ mod tests {
     ) -> Vec<(u64, u64)> {
         let silences = BTreeMap::from([(0, own.to_vec()), (1, other.to_vec())]);
         let canary: Vec<_> = canary.iter().map(|&(a, b)| (7, at(a), at(b))).collect();
-        let stolen = stolen.map(|(from, to, lasted)| Stolen {
+        let stolen = stolen.map(|(from, to, lasted)| StolenTime {
             cpu: 0,
             from: Some(at(from)),
             to: at(to),

@@ -1,13 +1,14 @@
 //! Joins the timelines of some stretches of a long recording.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use taillab_model::{Monotonic, Tid};
 
 use super::codes::pack_state;
 use super::column::Column;
-use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, ns};
+use super::line::{CpuLine, RecordedKinds, ThrottleWindow, Timeline, WorkerLine, ns};
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 
@@ -24,7 +25,7 @@ pub struct Stretches {
     throttled: Vec<ThrottleWindow>,
     retransmissions: Vec<(Monotonic, u32)>,
     span: Option<(Monotonic, Monotonic)>,
-    seen: Seen,
+    seen: RecordedKinds,
 }
 
 impl Stretches {
@@ -54,7 +55,7 @@ impl Stretches {
                 false => Some(merged(&mut own.meanings, &line.meanings)),
             };
             let code = |code: u64| (renamed.as_ref()).map_or(code, |codes| codes[code as usize]);
-            copy(&line.changes, &mut own.changes, (ns(from), ns(to)), code);
+            copy(&line.changes, &mut own.changes, ns(from)..ns(to), code);
             // a stall that began before the stretch is a part of it too
             let inside = (line.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
             own.stalls.extend(inside.map(|stall| Stall {
@@ -84,9 +85,7 @@ impl Stretches {
                 faults: Column::default(),
                 end_ns: 0,
             });
-            copy(&line.states, &mut own.states, (ns(from), ns(to)), |code| {
-                code
-            });
+            copy(&line.states, &mut own.states, ns(from)..ns(to), |code| code);
             own.states.push(ns(to), unknown);
             let mut faults = line.faults.reader_from(ns(from));
             while let Some(fault) = faults.next(&line.faults)
@@ -149,13 +148,13 @@ fn merged(own: &mut Arc<[(Tid, Top)]>, others: &[(Tid, Top)]) -> Vec<u64> {
     renamed
 }
 
-/// Copies the changes from one time until another, with new codes.
-fn copy(from: &Column, to: &mut Column, (from_ns, to_ns): (u64, u64), code: impl Fn(u64) -> u64) {
-    let mut reader = from.reader_from(from_ns);
+/// Copies the changes in a span of time, with new codes.
+fn copy(from: &Column, to: &mut Column, span: Range<u64>, code: impl Fn(u64) -> u64) {
+    let mut reader = from.reader_from(span.start);
     while let Some(change) = reader.next(from)
-        && change.at_ns < to_ns
+        && change.at_ns < span.end
     {
-        to.push(change.at_ns.max(from_ns), code(change.code));
+        to.push(change.at_ns.max(span.start), code(change.code));
     }
 }
 

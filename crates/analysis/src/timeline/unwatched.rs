@@ -18,12 +18,12 @@ const MOST: usize = 1 << 16;
 /// How threads were seen to leave CPUs.
 #[derive(Debug, Default)]
 pub(super) struct Unwatched {
-    threads: IdMap<Missed>,
+    threads: IdMap<MissedSwitch>,
 }
 
 /// A thread whose switch off a CPU was missed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Missed {
+struct MissedSwitch {
     times: u32,
     /// It was seen to leave at least once.
     seen: bool,

@@ -2,6 +2,7 @@
 //! wake-up has not arrived yet.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
@@ -59,7 +60,7 @@ impl Policies {
         self.may_hold_back || timeline.seen().throttling
     }
 
-    /// Whether thread `tid`, which is runnable between the two times, is held back; `segments` are those of
+    /// Whether thread `tid`, which is runnable and waits in this span of time, is held back; `segments` are those of
     /// the CPU that it waits for. It is held back if the CPU is idle for long meanwhile; if the thread has
     /// a real-time policy and an ordinary thread has the CPU for long; or if its group was throttled for
     /// most of the wait, by the group's own account (a sum over CPUs: on several of them it may be enough,
@@ -68,9 +69,10 @@ impl Policies {
         &self,
         timeline: &Timeline,
         tid: Tid,
-        (at_ns, until_ns): (u64, u64),
+        wait: Range<u64>,
         segments: impl Iterator<Item = Segment>,
     ) -> bool {
+        let (at_ns, until_ns) = (wait.start, wait.end);
         let length = until_ns.saturating_sub(at_ns);
         if length <= THROTTLED_NS || !self.may_hold_back(timeline) {
             return false;
@@ -86,7 +88,7 @@ impl Policies {
         let goes_first = self.real_time.contains(&tid);
         let yields = |thread| goes_first && !self.real_time.contains(&thread);
         let by_account = length > HELD_BACK_NS && throttled_ns > length / 2;
-        by_account || free_ns(segments, (at_ns, until_ns), yields) > enough_ns
+        by_account || free_ns(segments, wait, yields) > enough_ns
     }
 }
 
@@ -102,13 +104,14 @@ pub(crate) fn throttled_ns(timeline: &Timeline, from_ns: u64, to_ns: u64) -> u64
         .sum()
 }
 
-/// For how long a CPU is idle between the two times, or has a thread that is `other`. A power state that
+/// For how long a CPU is idle during a wait, or has a thread that is `other`. A power state that
 /// it was already in does not count: it is only left late.
 fn free_ns(
     segments: impl Iterator<Item = Segment>,
-    (at_ns, until_ns): (u64, u64),
+    wait: Range<u64>,
     other: impl Fn(Tid) -> bool,
 ) -> u64 {
+    let (at_ns, until_ns) = (wait.start, wait.end);
     let inside = segments.take_while(|segment| segment.from.nanos_since_boot() < until_ns);
     let free = inside.filter(|segment| match (segment.thread, segment.top) {
         (0, Top::Idle { .. }) => segment.from.nanos_since_boot() >= at_ns,
@@ -123,16 +126,14 @@ fn length_within(segment: &Segment, from_ns: u64, to_ns: u64) -> u64 {
     to_ns.saturating_sub(segment.from.nanos_since_boot().max(from_ns))
 }
 
-/// Until when a wake-up is under way. A thread was woken at `woken_ns` and came onto its CPU at `on_ns`;
-/// `segments` are those of that CPU from `woken_ns` on.
+/// Until when a wake-up is under way. A thread was woken when `wait` began, and came onto its CPU when it ended;
+/// `segments` are those of that CPU from its beginning on.
 ///
 /// A thread that has the CPU until the rescheduling interrupt arrives does not delay the woken thread. If
 /// it then leaves within the time of a switch, the wake-up was under way for the whole wait. If it stays,
 /// it keeps the woken thread waiting from then on.
-pub(crate) fn on_its_way_until(
-    segments: impl Iterator<Item = Segment>,
-    (woken_ns, on_ns): (u64, u64),
-) -> u64 {
+pub(crate) fn on_its_way_until(segments: impl Iterator<Item = Segment>, wait: Range<u64>) -> u64 {
+    let (woken_ns, on_ns) = (wait.start, wait.end);
     // a wake-up on the same CPU needs no interrupt
     let (mut told_ns, mut by_call) = (woken_ns, false);
     let mut kept_ns = 0;
@@ -193,7 +194,7 @@ mod tests {
                 }
             })
             .collect();
-        on_its_way_until(segments.into_iter(), (woken_ns, at)) - woken_ns
+        on_its_way_until(segments.into_iter(), woken_ns..at) - woken_ns
     }
 
     #[test]

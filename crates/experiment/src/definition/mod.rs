@@ -23,7 +23,7 @@ use std::path::Path;
 
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
-use taillab_host::{CpuSet, Placement, Roots, User};
+use taillab_host::{CpuSet, Placement, RequestedCpus, Roots, User};
 use taillab_load::serve::Architecture;
 use taillab_load::{EchoWorkload, Habits, Resource, StoreWorkload};
 use taillab_model::summary::ClientKind;
@@ -71,11 +71,14 @@ fn place(asked: &mut toml::Table) -> Result<(), Failure> {
     let placement = match (has(asked, "server", "cpus"), has(asked, "client", "cpus")) {
         (true, true) => return Ok(()),
         // the mask may leave too few, which would not matter to CPUs that are named
-        (false, false) => Some(Placement::choose(&roots, None, None).map_err(host)?),
+        (false, false) => Some(Placement::choose(&roots, RequestedCpus::default()).map_err(host)?),
         _ if server.is_none() && client.is_none() => None,
         _ => {
-            let (server, client) = (server.as_ref(), client.as_ref());
-            Some(Placement::choose_for_load(&roots, server, client).map_err(host)?)
+            let requested = RequestedCpus {
+                server: server.as_ref(),
+                client: client.as_ref(),
+            };
+            Some(Placement::choose_for_load(&roots, requested).map_err(host)?)
         }
     };
     // what is no list of CPUs is refused when it is used

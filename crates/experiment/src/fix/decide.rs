@@ -7,7 +7,7 @@ use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{DecidedBy, FixOutcome, PairsAt, Ratio, RatioAt};
 
-use super::load::Seen;
+use super::load::BlockResult;
 
 /// A change is worth keeping if it reduces the latency to at most this share: by 5 % or more.
 pub const WORTH: f64 = 0.95;
@@ -176,7 +176,7 @@ pub struct Cut {
 
 impl Cut {
     /// Adds the blocks of a pair.
-    pub const fn add(&mut self, before: &Seen, after: &Seen) {
+    pub const fn add(&mut self, before: &BlockResult, after: &BlockResult) {
         self.without.0 += before.cut;
         self.without.1 += before.cut + before.latencies.len();
         self.with.0 += after.cut;

@@ -16,7 +16,7 @@ use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
 use taillab_model::{Event, Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 
-use super::load::{Load, Seen, interrupted};
+use super::load::{BlockResult, Load, interrupted};
 use crate::definition::Experiment;
 use crate::pipeline;
 use crate::testbed::{DrainProbe, LoadClient, RecordingProbe, Rig, draining, measure};
@@ -133,7 +133,7 @@ impl Load for GeneratedLoad<'_> {
     /// the generator up: they say nothing about the server, and a change that moves other threads away
     /// from the server may move them to the generator. A request without an answer counts with its
     /// time-out, so that lost requests do not make a change look good.
-    fn block(&mut self, seed: u64) -> Result<Seen, Failure> {
+    fn block(&mut self, seed: u64) -> Result<BlockResult, Failure> {
         let threads = self.client.threads();
         let schedules = measure::schedules(self.load.rate_per_s, self.takes(), seed, threads)?;
         let timeout = self.experiment.client.timeout;
@@ -187,7 +187,7 @@ impl Load for GeneratedLoad<'_> {
         let latencies: Vec<Nanos> = seen
             .map(|entry| entry.service_time().unwrap_or(timeout))
             .collect();
-        Ok(Seen {
+        Ok(BlockResult {
             cut: load.iter_measured().count() - latencies.len(),
             latencies,
             recorded: Some(recorded),

@@ -13,7 +13,7 @@ use taillab_host::{CpuSet, Interrupt, Roots};
 use taillab_model::{Nanos, RecordingContext};
 use taillab_probe::Probe;
 
-use super::load::{Load, Seen, interrupted};
+use super::load::{BlockResult, Load, interrupted};
 
 /// The start of a block that does not count: requests that came in before the probe was attached lack T1,
 /// and attaching it disturbs the server.
@@ -85,7 +85,7 @@ impl Load for LiveLoad<'_> {
         self.length + SETTLE
     }
 
-    fn block(&mut self, _seed: u64) -> Result<Seen, Failure> {
+    fn block(&mut self, _seed: u64) -> Result<BlockResult, Failure> {
         self.probe.attach().map_err(probe_failure)?;
         let from = now() + SETTLE;
         let mut counters = Counters::begin(&self.roots, &self.server.cpus, &self.server.processes);
@@ -102,7 +102,7 @@ impl Load for LiveLoad<'_> {
         recording.context = context;
         recording.insert(counted);
         let recorded = RecordedBlock::of(recording).or_exit(Exit::Failed)?;
-        Ok(Seen {
+        Ok(BlockResult {
             latencies: recorded.sojourns(timeout),
             cut: 0,
             recorded: Some(recorded),

@@ -9,7 +9,7 @@ use taillab_host::tune::Scope;
 use taillab_model::Nanos;
 
 /// The result of a block.
-pub struct Seen {
+pub struct BlockResult {
     /// The latency of each request that counts.
     pub latencies: Vec<Nanos>,
     /// Requests that do not count, because something held the generator up.
@@ -27,7 +27,7 @@ pub trait Load {
     ///
     /// # Errors
     /// [`Exit::Interrupted`] after Ctrl-C; a failure if the server has died.
-    fn block(&mut self, seed: u64) -> Result<Seen, Failure>;
+    fn block(&mut self, seed: u64) -> Result<BlockResult, Failure>;
 
     /// Requests per second that the server answers at its peak; `None` if the load is not ours.
     ///

@@ -75,7 +75,7 @@ impl IdealTime {
         Self {
             t,
             after_response: Nanos::ZERO,
-            bounds: bounds.and_then(|(lo, hi)| Some([end(lo)?, end(hi)?])),
+            bounds: bounds.and_then(|of_t| Some([end(of_t.lo)?, end(of_t.hi)?])),
         }
     }
 
@@ -103,7 +103,7 @@ impl IdealTime {
         recorded: &RecordedBlock,
         workers: NonZeroU32,
     ) -> (Vec<Nanos>, Option<[Vec<Nanos>; 2]>) {
-        let of = |t| recorded.ideal((t, self.after_response), workers);
+        let of = |t| recorded.ideal(t, self.after_response, workers);
         (of(self.t), self.bounds.map(|ends| ends.map(of)))
     }
 }

@@ -37,6 +37,13 @@ pub struct Session<'a, 'r> {
     level: Level,
 }
 
+/// The number of a trial, and how many there are as far as is known.
+#[derive(Clone, Copy)]
+struct TrialNumber {
+    number: usize,
+    all: usize,
+}
+
 impl<'a, 'r> Session<'a, 'r> {
     /// A session that has tried nothing yet.
     pub const fn new(bench: Bench<'r>, asked: &FixRequest, setting: &'a Setting<'a>) -> Self {
@@ -92,7 +99,7 @@ impl<'a, 'r> Session<'a, 'r> {
                 continue;
             }
             let all = number + left.len();
-            let (fix, with_it) = self.try_one(&candidate, (number, all))?;
+            let (fix, with_it) = self.try_one(&candidate, TrialNumber { number, all })?;
             let is_kept = fix.outcome == FixOutcome::Kept;
             self.fixes.push(fix);
             if is_kept {
@@ -153,7 +160,7 @@ impl<'a, 'r> Session<'a, 'r> {
     fn try_one(
         &mut self,
         candidate: &Candidate,
-        (number, all): (usize, usize),
+        TrialNumber { number, all }: TrialNumber,
     ) -> Result<(Fix, Vec<ReplayedBlock>), Failure> {
         let not_tried = |reason: &str| Ok((untried(candidate, reason), Vec::new()));
         let level = self.level_for(all - number + 1);

@@ -14,7 +14,7 @@ use taillab_model::fix::Ratio;
 
 use super::decide::{self, Trial};
 use super::level;
-use super::load::{Load, Seen, interrupted};
+use super::load::{BlockResult, Load, interrupted};
 use crate::changes::{Changes, NotApplied};
 
 /// Pairs of closed-loop blocks for the effect on the peak.
@@ -116,8 +116,8 @@ impl Bench<'_> {
     }
 
     /// Adds the blocks of a pair.
-    fn add(&self, trial: &mut Trial, before: Seen, after: Seen, noise: &[Cause]) {
-        let replayed = |seen: &Seen| seen.recorded.as_ref()?.replayed(self.service_time);
+    fn add(&self, trial: &mut Trial, before: BlockResult, after: BlockResult, noise: &[Cause]) {
+        let replayed = |seen: &BlockResult| seen.recorded.as_ref()?.replayed(self.service_time);
         let (without, with) = (replayed(&before), replayed(&after));
         if let (Some(without), Some(with)) = (&without, &with) {
             let left = |block: &ReplayedBlock| block.sojourns_without(noise);

@@ -129,7 +129,7 @@ impl<'a> Measuring<'a> {
             None => vec![spec(None)],
         };
         let running = noise::start(specs).map_err(host)?;
-        let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
+        let _aside = CpuDetour::step(phase.cpus.as_ref(), self.usable);
         let first = Anchor::take();
         let loops = running.loops.iter().map(place).collect();
         let take = GapRecording::new(self.analysis(first.at, loops), watch, first);
@@ -167,7 +167,7 @@ impl<'a> Measuring<'a> {
     ) -> Result<Vec<NoiseRow>, Failure> {
         // refused here rather than on every CPU
         KernelLoop::load(phase.kind == LoopKind::Masked).map_err(probe_failure)?;
-        let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
+        let _aside = CpuDetour::step(phase.cpus.as_ref(), self.usable);
         let began = Instant::now();
         let first = Anchor::take();
         let mut take = GapRecording::new(self.analysis(first.at, Vec::new()), watch, first);
@@ -254,9 +254,9 @@ fn collect(
 }
 
 /// Keeps the calling thread off the measured CPUs, if there are others, until this is dropped.
-struct Aside<'a>(Option<&'a CpuSet>);
+struct CpuDetour<'a>(Option<&'a CpuSet>);
 
-impl<'a> Aside<'a> {
+impl<'a> CpuDetour<'a> {
     fn step(measured: Option<&CpuSet>, usable: &'a CpuSet) -> Self {
         let others = measured.map(|measured| usable.difference(measured));
         let others = others.filter(|others| !others.is_empty());
@@ -265,7 +265,7 @@ impl<'a> Aside<'a> {
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for CpuDetour<'_> {
     fn drop(&mut self) {
         if let Some(usable) = self.0 {
             // it could run there before, so this cannot fail

@@ -12,6 +12,7 @@ use taillab_analysis::{Analysis, AnalysisError, AnalysisOptions, Matched, Window
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::{Exit, Failure};
 use taillab_host::CpuUsage;
+use taillab_model::interval::Interval;
 use taillab_model::summary::{
     Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
     ServiceTimeSource,
@@ -62,7 +63,7 @@ pub struct BeforeLoad {
     /// What the probe costs.
     pub overhead: Overhead,
     /// The interval of the calibrated t.
-    pub interval: Option<(Nanos, Nanos)>,
+    pub interval: Option<Interval<Nanos>>,
     /// The workers, where they wait on a timer instead of using a CPU.
     pub virtual_workers: Option<VirtualWorkers>,
 }

@@ -8,7 +8,9 @@ use taillab_host::user_files;
 use taillab_model::Distribution;
 use taillab_model::load_result::ClosedLoop;
 use taillab_model::summary::{LoadSummary, Report, Verdict};
-use taillab_model::threshold::{Assertion, AssertionOutcome, Figures, Standing, Threshold};
+use taillab_model::threshold::{
+    Assertion, AssertionOutcome, ErrorCount, Figures, Standing, Threshold,
+};
 use taillab_report::junit::junit;
 
 /// Holds limits against a measured server, by the sojourn of all requests: the arrivals may not have been those of
@@ -23,11 +25,22 @@ pub(super) fn of_server(
     let errors = match load {
         Some(load) => {
             let errors = load.errors.of_server(sojourn.unanswered);
-            (errors.failed_requests(), load.requests)
+            ErrorCount {
+                failed: errors.failed_requests(),
+                all: load.requests,
+            }
         }
-        None => (sojourn.unanswered, sojourn.count + sojourn.unanswered),
+        None => ErrorCount {
+            failed: sojourn.unanswered,
+            all: sojourn.count + sojourn.unanswered,
+        },
     };
-    held(limits, (sojourn, "sojourn", errors), standing(verdict))
+    let measured = LimitedFigures {
+        latency: sojourn,
+        latency_name: "sojourn",
+        errors,
+    };
+    held(limits, measured, standing(verdict))
 }
 
 /// Holds limits against what a client alone measured: one load, or a closed loop. A sweep has neither; the command
@@ -38,13 +51,21 @@ pub(super) fn of_client(
     closed_loop: Option<&ClosedLoop>,
     verdict: &Verdict,
 ) -> Vec<Assertion> {
-    let of_load = load.map(|load| {
-        let errors = (load.errors.failed_requests(), load.requests);
-        (&load.response_time, "response time", errors)
+    let of_load = load.map(|load| LimitedFigures {
+        latency: &load.response_time,
+        latency_name: "response time",
+        errors: ErrorCount {
+            failed: load.errors.failed_requests(),
+            all: load.requests,
+        },
     });
-    let of_closed = closed_loop.map(|closed| {
-        let errors = (closed.errors.failed_requests(), closed.requests);
-        (&closed.service_time, "service time", errors)
+    let of_closed = closed_loop.map(|closed| LimitedFigures {
+        latency: &closed.service_time,
+        latency_name: "service time",
+        errors: ErrorCount {
+            failed: closed.errors.failed_requests(),
+            all: closed.requests,
+        },
     });
     let measured = of_load.or(of_closed);
     measured.map_or_else(Vec::new, |measured| {
@@ -52,19 +73,19 @@ pub(super) fn of_client(
     })
 }
 
-/// The latencies with their name, then how many requests failed and how many there were.
-type LimitedFigures<'a> = (&'a Distribution, &'static str, (u64, u64));
+/// The figures of a result that has no other to be compared with.
+struct LimitedFigures<'a> {
+    latency: &'a Distribution,
+    latency_name: &'static str,
+    errors: ErrorCount,
+}
 
-fn held(
-    limits: &[Threshold],
-    (latency, latency_name, errors): LimitedFigures<'_>,
-    standing: Standing,
-) -> Vec<Assertion> {
+fn held(limits: &[Threshold], measured: LimitedFigures<'_>, standing: Standing) -> Vec<Assertion> {
     let figures = Figures {
-        latency,
-        latency_name,
+        latency: measured.latency,
+        latency_name: measured.latency_name,
         before: None,
-        errors,
+        errors: measured.errors,
         standing,
     };
     limits.iter().map(|limit| limit.hold(&figures)).collect()

@@ -27,5 +27,5 @@ pub use cuts::{cuts, late_sends, unseen_by_client};
 pub use live::LiveWindows;
 pub use load::{ClientMeasured, show_load};
 pub use recording::{OwnLoad, Source, analyse};
-pub use save::{Attachments, Shown, save, show};
+pub use save::{Attachments, Presentation, save, show};
 pub use spool::Spool;

@@ -159,7 +159,7 @@ impl Rows {
 }
 
 /// Both files, completely written but not yet under their final names.
-pub struct WrittenRows([Written; 2]);
+pub struct WrittenRows([RowFile; 2]);
 
 /// What no row may have, because the evidence does not support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl LeftOut {
     }
 }
 
-struct Written {
+struct RowFile {
     name: &'static str,
     copies: Copies,
     unfinished: UnfinishedFile,
@@ -224,7 +224,7 @@ impl WrittenRows {
     }
 }
 
-impl Written {
+impl RowFile {
     fn keep(self, dir: &mut RunDir, left_out: LeftOut) -> Result<(), Failure> {
         let Some(copy) = self.copies.without(left_out) else {
             return dir.finish(self.unfinished, self.file);
@@ -363,13 +363,13 @@ impl Writer {
         })
     }
 
-    fn finish(self, copies: Copies) -> Result<Written, Failure> {
+    fn finish(self, copies: Copies) -> Result<RowFile, Failure> {
         drop(self.batches);
         let file = match self.thread.join() {
             Ok(written) => written.or_exit(Exit::Failed)?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        Ok(Written {
+        Ok(RowFile {
             name: self.name,
             copies,
             unfinished: self.unfinished,

@@ -36,7 +36,7 @@ impl Attachments {
 }
 
 /// How a result is shown.
-pub struct Shown<'a> {
+pub struct Presentation<'a> {
     /// Where its files are.
     pub saved: Option<&'a Path>,
     /// The options that all commands share.
@@ -78,7 +78,7 @@ pub fn save(dir: &mut RunDir, analysed: &Analysed, attachments: &Attachments) {
 pub fn show(
     analysed: &Analysed,
     attachments: &Attachments,
-    shown: &Shown<'_>,
+    shown: &Presentation<'_>,
 ) -> Result<(), Failure> {
     if shown.common.is_silent() {
         return Ok(());

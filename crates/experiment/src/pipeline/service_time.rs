@@ -9,6 +9,7 @@ use taillab_analysis::service_time::busy_time::{self, BusyTime};
 use taillab_analysis::timeline::Timeline;
 use taillab_console::args::AnalysisArgs;
 use taillab_console::exit::Failure;
+use taillab_model::interval::Interval;
 use taillab_model::summary::{BusyPeriods, BusyPeriodsOfCpu, ServiceTimeSource, WorkersSource};
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
@@ -36,7 +37,7 @@ pub struct IdealServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTime {
     pub t: Nanos,
-    pub interval: Option<(Nanos, Nanos)>,
+    pub interval: Option<Interval<Nanos>>,
     pub source: ServiceTimeSource,
     /// The part of t after the response has left, where the busy periods show it.
     pub after_response: Nanos,
@@ -50,7 +51,7 @@ impl IdealServer {
         context: &RecordingContext,
         (matched, timeline): (&Matched, &Timeline),
         from: Monotonic,
-        calibrated: Option<(Nanos, Nanos)>,
+        calibrated: Option<Interval<Nanos>>,
     ) -> Result<Self, Failure> {
         let known = context.workers.and_then(NonZeroU32::new);
         let (workers, workers_source) = match (args.workers, known) {
@@ -68,14 +69,17 @@ impl IdealServer {
         let busy_periods = measured.pooled;
         let service_time = match (known, busy_periods) {
             (Some(known), None) if known.source == ServiceTimeSource::Calibrated => ServiceTime {
-                interval: calibrated.map(|ends| widened(known.t, ends, matched, from, workers)),
+                interval: calibrated.map(|of_t| widened(known.t, of_t, matched, from, workers)),
                 ..known
             },
             (Some(known), None) => known,
             (Some(known), _) if known.source != ServiceTimeSource::Calibrated => known,
             (_, Some(recorded)) => ServiceTime {
                 t: recorded.service_time_ns,
-                interval: Some((recorded.lo_ns, recorded.hi_ns)),
+                interval: Some(Interval {
+                    lo: recorded.lo_ns,
+                    hi: recorded.hi_ns,
+                }),
                 source: ServiceTimeSource::BusyPeriods,
                 after_response: recorded.after_response_ns,
             },
@@ -118,19 +122,19 @@ fn known_service_time(args: &AnalysisArgs, context: &RecordingContext) -> Option
 /// The interval of a calibrated t, down to the t with which few requests are faster than their ideal.
 fn widened(
     t: Nanos,
-    (lo, hi): (Nanos, Nanos),
+    Interval { lo, hi }: Interval<Nanos>,
     matched: &Matched,
     from: Monotonic,
     workers: NonZeroU32,
-) -> (Nanos, Nanos) {
+) -> Interval<Nanos> {
     let calibrated = BusyTime {
         service_time: t,
         lo,
         hi,
         shortened: false,
     };
-    let found = busy_time::shortened(matched, from, workers, calibrated);
-    (found.lo, found.hi)
+    let BusyTime { lo, hi, .. } = busy_time::shortened(matched, from, workers, calibrated);
+    Interval { lo, hi }
 }
 
 /// The upper bound from the busy time of the workers.
@@ -155,7 +159,10 @@ fn busy_time(
         .ok_or_else(unknown)?;
     Ok(ServiceTime {
         t: estimate.service_time,
-        interval: Some((estimate.lo, estimate.hi)),
+        interval: Some(Interval {
+            lo: estimate.lo,
+            hi: estimate.hi,
+        }),
         source: match estimate.shortened {
             true => ServiceTimeSource::AsFastAsMeasured,
             false => ServiceTimeSource::BusyTime,

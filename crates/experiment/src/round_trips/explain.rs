@@ -16,7 +16,7 @@ use taillab_probe::{
 };
 
 use super::failure::failure;
-use super::measure::Measurement;
+use super::measure::{Measurement, RunLength};
 use super::plan::{RowPlan, RttPlan};
 use crate::rings::{cpu_numbers, ring_bytes_per_cpu};
 
@@ -74,7 +74,10 @@ impl Measurement<'_> {
     ) -> Result<(), Failure> {
         probe.attach().map_err(probe_failure)?;
         let warm_up = warm_up_of_part(plan, ring_bytes_per_cpu() as u64);
-        let of_run = (count, self.plan.warm_up.min(warm_up));
+        let of_run = RunLength {
+            count,
+            warm_up: self.plan.warm_up.min(warm_up),
+        };
         let played = self.play(plan, peer, of_run, self.interrupt.flag());
         let mut events = EventOrder::new(probe.base());
         probe.finish_into(&mut events).or_exit(Exit::Failed)?;

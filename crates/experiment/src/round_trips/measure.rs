@@ -114,7 +114,7 @@ impl<'a> Measurement<'a> {
 
     /// One row: its server, and all runs.
     fn row(&self, plan: &RowPlan) -> Row {
-        let mut played = Played::default();
+        let mut played = RowOutcome::default();
         let peer = match self.peer(plan) {
             Ok(peer) => peer,
             Err(error) => {
@@ -140,7 +140,7 @@ impl<'a> Measurement<'a> {
     }
 
     /// The row of what was played.
-    pub(super) fn row_of(&self, plan: &RowPlan, played: Played) -> Row {
+    pub(super) fn row_of(&self, plan: &RowPlan, played: RowOutcome) -> Row {
         // without a schedule, nothing can be against them
         let unscheduled = judge(&Evidence::default());
         let supported = played.supported.as_ref();
@@ -244,7 +244,10 @@ impl<'a> Measurement<'a> {
     }
 
     fn run(&self, plan: &RowPlan, peer: &Peer) -> Result<RoundTrips, RttError> {
-        let of_run = (self.plan.count, self.plan.warm_up);
+        let of_run = RunLength {
+            count: self.plan.count,
+            warm_up: self.plan.warm_up,
+        };
         let play = |stop: &AtomicBool| self.play(plan, peer, of_run, stop);
         let Some(length) = self.plan.at_most else {
             return play(self.interrupt.flag());
@@ -254,12 +257,12 @@ impl<'a> Measurement<'a> {
         within(length, warm, self.interrupt, play)
     }
 
-    /// Makes `count` round trips, after `warm_up` on each connection that do not count.
+    /// Makes the round trips of a run.
     pub(super) fn play(
         &self,
         plan: &RowPlan,
         peer: &Peer,
-        (count, warm_up): (u64, u64),
+        RunLength { count, warm_up }: RunLength,
         stop: &AtomicBool,
     ) -> Result<RoundTrips, RttError> {
         let spec = RunSpec {
@@ -329,9 +332,18 @@ pub struct Row {
     pub(super) failure: Option<RttError>,
 }
 
+/// How many round trips a run makes.
+#[derive(Clone, Copy)]
+pub(super) struct RunLength {
+    /// Those that count.
+    pub(super) count: u64,
+    /// Those before them on each connection, which do not.
+    pub(super) warm_up: u64,
+}
+
 /// What the runs of a row have shown.
 #[derive(Default)]
-pub(super) struct Played {
+pub(super) struct RowOutcome {
     /// The round trips of each run, in order of time.
     pub(super) runs: Vec<Vec<RoundTrip>>,
     /// How long each took, with the client's CPU time per round trip where that is known.
@@ -350,7 +362,7 @@ pub(super) struct Played {
     pub(super) xdp_attachment: Option<XdpAttachment>,
 }
 
-impl Played {
+impl RowOutcome {
     /// One more run.
     fn take(&mut self, run: RoundTrips) {
         self.counts += run.counts;

@@ -19,7 +19,7 @@ use taillab_model::summary::LoadErrors;
 use taillab_model::{ClientTimes, Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
 
-use super::measure::{Measurement, Played, Row};
+use super::measure::{Measurement, Row, RowOutcome};
 use super::plan::{OpenRate, RowPlan};
 use crate::capacity::{self, BLOCKS, CapacityBlocks};
 use crate::pipeline::loaded_requests;
@@ -231,7 +231,7 @@ impl Measurement<'_> {
         let xdp_attachment = sent.xdp_attachment.take();
         let judged = (all > 1).then(|| sent.judged(share)).flatten();
         let (open_loop, supported) = judged.unzip();
-        let played = Played {
+        let played = RowOutcome {
             runs,
             lengths,
             counts,
@@ -240,7 +240,7 @@ impl Measurement<'_> {
             xdp_attachment,
             open_loop,
             supported,
-            ..Played::default()
+            ..RowOutcome::default()
         };
         self.row_of(plan, played)
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use taillab_console::exit::Failure;
 use taillab_console::fail::host;
-use taillab_host::{CpuSet, Placement, Roots};
+use taillab_host::{Placement, RequestedCpus, Roots};
 use taillab_load::Endpoint;
 use taillab_load::rtt::{Mode, Proto, XdpMode};
 use taillab_model::Nanos;
@@ -109,10 +109,11 @@ impl RttPlan {
     /// many runs, on these CPUs.
     pub fn own(
         rows: Vec<RowPlan>,
-        (count, runs): (u64, u32),
-        (server, client): (Option<&CpuSet>, Option<&CpuSet>),
+        count: u64,
+        runs: u32,
+        cpus: RequestedCpus<'_>,
     ) -> Result<Self, Failure> {
-        let placement = Placement::choose(&Roots::default(), server, client).map_err(host)?;
+        let placement = Placement::choose(&Roots::default(), cpus).map_err(host)?;
         Ok(Self {
             rows,
             left_out: Vec::new(),

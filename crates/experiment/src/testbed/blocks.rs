@@ -43,7 +43,7 @@ const BLOCK_ATTEMPTS: u32 = 3;
 
 /// Which programs of the probe are attached in a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Attached {
+pub enum AttachedPrograms {
     /// None of them.
     Nothing,
     /// All that the measurement has.
@@ -67,6 +67,14 @@ pub struct CalibrationBlock {
     pub client_cpu_share: f64,
 }
 
+/// How long a closed loop runs.
+struct BlockLength {
+    /// What does not count.
+    warm_up: Nanos,
+    /// What counts.
+    measured: Nanos,
+}
+
 /// Runs closed loops on the generator's thread.
 pub struct BlockRunner<'a> {
     roots: Roots,
@@ -77,25 +85,25 @@ pub struct BlockRunner<'a> {
     free_cpus: CpuSet,
     stop: Arc<AtomicBool>,
     server_gone: Arc<AtomicBool>,
-    kinds: &'static [Attached],
+    kinds: &'static [AttachedPrograms],
     experiment: &'a Experiment,
 }
 
 /// Why calibration ended early.
-pub enum Ended {
+pub enum EarlyEnd {
     /// The load was stopped, or nobody answered.
     Load(Option<StopReason>),
     /// Something else failed.
     Failed(Failure),
 }
 
-impl From<Failure> for Ended {
+impl From<Failure> for EarlyEnd {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl Ended {
+impl EarlyEnd {
     /// What the user is told.
     pub fn failure(self, rig: &mut Rig) -> Failure {
         match self {
@@ -120,7 +128,7 @@ pub struct Blocks {
 
 impl<'a> BlockRunner<'a> {
     /// For the server of this rig. A round has a block of each of these `kinds`.
-    pub fn new(rig: &Rig, kinds: &'static [Attached], experiment: &'a Experiment) -> Self {
+    pub fn new(rig: &Rig, kinds: &'static [AttachedPrograms], experiment: &'a Experiment) -> Self {
         let server_cpus = rig.placement().server.clone();
         Self {
             roots: rig.roots().clone(),
@@ -143,7 +151,7 @@ impl<'a> BlockRunner<'a> {
     }
 
     /// The number of outstanding requests with the highest throughput.
-    pub fn outstanding_at_peak(&self, client: &mut LoadClient) -> Result<usize, Ended> {
+    pub fn outstanding_at_peak(&self, client: &mut LoadClient) -> Result<usize, EarlyEnd> {
         let block = self.experiment.calibration.block;
         let length = Nanos::new(block.get() / 8).clamp(SHORTEST_TRY, LONGEST_TRY);
         let mut search = PeakSearch::of(self.experiment, &self.capacity, self.server_cpus.len());
@@ -151,13 +159,17 @@ impl<'a> BlockRunner<'a> {
         while let Some(outstanding) = search.to_try() {
             let mut step = Step::default();
             for place in tries.by_ref().take(TRIES) {
-                let load = self.load(outstanding, (TRY_WARM_UP, length), place);
+                let length = BlockLength {
+                    warm_up: TRY_WARM_UP,
+                    measured: length,
+                };
+                let load = self.load(outstanding, length, place);
                 let mut hooks = DrainProbe::new(None, &self.server_gone);
                 let (found, shares) =
                     self.watched(&mut hooks, |hooks| client.saturate(&load, hooks))?;
                 let found = found.map_err(Failure::from)?;
                 if found.stopped.is_some() {
-                    return Err(Ended::Load(found.stopped));
+                    return Err(EarlyEnd::Load(found.stopped));
                 }
                 step.add(&found, shares.busy);
             }
@@ -172,7 +184,7 @@ impl<'a> BlockRunner<'a> {
         client: &mut LoadClient,
         probe: &mut Probe,
         outstanding: usize,
-    ) -> Result<Blocks, Ended> {
+    ) -> Result<Blocks, EarlyEnd> {
         let mut blocks = Blocks {
             outstanding,
             ..Blocks::default()
@@ -181,16 +193,19 @@ impl<'a> BlockRunner<'a> {
         for number in 0..kinds * self.experiment.calibration.pairs as usize {
             // each round begins with the next kind
             let kind = self.kinds[(number + number / kinds) % kinds];
-            let length = (BLOCK_WARM_UP, self.experiment.calibration.block);
+            let length = BlockLength {
+                warm_up: BLOCK_WARM_UP,
+                measured: self.experiment.calibration.block,
+            };
             let load = self.load(outstanding, length, number as u64);
             let (block, saturation) = until_answered(|| self.block(client, (kind, probe), &load))?;
             if saturation.stopped.is_some() || saturation.responses == 0 {
-                return Err(Ended::Load(saturation.stopped));
+                return Err(EarlyEnd::Load(saturation.stopped));
             }
             let of_kind = match kind {
-                Attached::Nothing => &mut blocks.without,
-                Attached::Everything => &mut blocks.with,
-                Attached::Ends => &mut blocks.between,
+                AttachedPrograms::Nothing => &mut blocks.without,
+                AttachedPrograms::Everything => &mut blocks.with,
+                AttachedPrograms::Ends => &mut blocks.between,
             };
             of_kind.push(block);
         }
@@ -198,16 +213,11 @@ impl<'a> BlockRunner<'a> {
     }
 
     /// A closed loop; `place` sets its requests apart from those of other loops.
-    fn load(
-        &self,
-        outstanding: usize,
-        (warm_up, length): (Nanos, Nanos),
-        place: u64,
-    ) -> ClosedFleet<'_> {
+    fn load(&self, outstanding: usize, length: BlockLength, place: u64) -> ClosedFleet<'_> {
         ClosedFleet {
             outstanding,
-            length,
-            warm_up,
+            length: length.measured,
+            warm_up: length.warm_up,
             seed: self.experiment.workload.seed ^ place,
             timeout: self.experiment.client.timeout,
             stop: &self.stop,
@@ -218,16 +228,16 @@ impl<'a> BlockRunner<'a> {
     fn block(
         &self,
         client: &mut LoadClient,
-        (kind, probe): (Attached, &mut Probe),
+        (kind, probe): (AttachedPrograms, &mut Probe),
         load: &ClosedFleet<'_>,
     ) -> Result<(CalibrationBlock, Saturation), Failure> {
         match kind {
-            Attached::Nothing => Ok(()),
-            Attached::Everything => probe.attach_all(),
-            Attached::Ends => probe.attach_ends(),
+            AttachedPrograms::Nothing => Ok(()),
+            AttachedPrograms::Everything => probe.attach_all(),
+            AttachedPrograms::Ends => probe.attach_ends(),
         }
         .map_err(probe_failure)?;
-        let mut probe = (kind != Attached::Nothing).then_some(probe);
+        let mut probe = (kind != AttachedPrograms::Nothing).then_some(probe);
         // nobody reads what a calibration records
         let sink = &mut ();
         let attached = (probe.as_deref_mut()).map(|probe| RecordingProbe { probe, sink });
@@ -255,9 +265,9 @@ impl<'a> BlockRunner<'a> {
     fn watched<T>(
         &self,
         hooks: &mut DrainProbe<'_>,
-        load: impl FnOnce(&mut FromFirst<'_, '_>) -> T,
+        load: impl FnOnce(&mut FirstRequestHooks<'_, '_>) -> T,
     ) -> Result<(T, Shares), Failure> {
-        let mut hooks = FromFirst {
+        let mut hooks = FirstRequestHooks {
             hooks,
             runner: self,
             before: None,
@@ -277,13 +287,13 @@ impl<'a> BlockRunner<'a> {
 }
 
 /// Reads the accounts just before the first request: until then the requests are drawn, and the server is idle.
-struct FromFirst<'a, 'p> {
+struct FirstRequestHooks<'a, 'p> {
     hooks: &'a mut DrainProbe<'p>,
     runner: &'a BlockRunner<'a>,
     before: Option<Result<Accounts, Failure>>,
 }
 
-impl Hooks for FromFirst<'_, '_> {
+impl Hooks for FirstRequestHooks<'_, '_> {
     #[inline]
     fn idle(&mut self, until_next: Nanos) {
         if self.before.is_none() {

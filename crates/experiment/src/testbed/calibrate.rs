@@ -13,11 +13,11 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::probe as probe_failure;
 use taillab_console::progress::Phase;
 use taillab_model::Nanos;
-use taillab_model::interval::median;
+use taillab_model::interval::{Interval, median};
 use taillab_model::summary::{Calibration, LimitedBy, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 
-use super::blocks::{Attached, BlockRunner, Blocks, CalibrationBlock};
+use super::blocks::{AttachedPrograms, BlockRunner, Blocks, CalibrationBlock};
 use super::capacity::Capacity;
 use super::client::LoadClient;
 use super::drain::reserve;
@@ -54,7 +54,7 @@ pub struct Calibrated {
     /// would be too long.
     pub by_cpu_time: bool,
     /// The interval of t, where t was measured.
-    pub interval: Option<(Nanos, Nanos)>,
+    pub interval: Option<Interval<Nanos>>,
     /// Where t comes from.
     pub source: ServiceTimeSource,
     /// The peak without the probe.
@@ -73,9 +73,13 @@ pub fn calibrate(
     let settings = &experiment.calibration;
     let requests = settings.block.as_secs_f64() * RATE_LIMIT_PER_S;
     reserve(probe, requests, &rig.free_cpus()).map_err(probe_failure)?;
-    let kinds: &[Attached] = match probe.slices() {
-        None => &[Attached::Nothing, Attached::Everything],
-        Some(_) => &[Attached::Nothing, Attached::Everything, Attached::Ends],
+    let kinds: &[AttachedPrograms] = match probe.slices() {
+        None => &[AttachedPrograms::Nothing, AttachedPrograms::Everything],
+        Some(_) => &[
+            AttachedPrograms::Nothing,
+            AttachedPrograms::Everything,
+            AttachedPrograms::Ends,
+        ],
     };
     let runner = BlockRunner::new(rig, kinds, experiment);
     let outstanding = match settings.outstanding {
@@ -186,6 +190,7 @@ fn summarise(
     let ends = capacity
         .service_time(peak.hi)
         .zip(capacity.service_time(peak.lo));
+    let interval = ends.map(|(lo, hi)| Interval { lo, hi });
     let busy: Vec<f64> = without
         .iter()
         .map(|block| block.server_busy_share)
@@ -195,7 +200,7 @@ fn summarise(
         service_time: given.unwrap_or(measured),
         service_time_with_probe,
         by_cpu_time,
-        interval: ends.filter(|_| source == ServiceTimeSource::Calibrated),
+        interval: interval.filter(|_| source == ServiceTimeSource::Calibrated),
         source,
         calibration: Calibration {
             peak_per_s: peak.value,

@@ -11,7 +11,7 @@ use taillab_console::progress::{Phase, Progress};
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
     CpuLocks, CpuSet, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
-    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    RequestedCpus, Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{Addresses, Devices, Probe, ProbeSpec, ServerProcesses};
 
@@ -338,5 +338,9 @@ fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Resu
 fn place(experiment: &Experiment, roots: &Roots) -> Result<Placement, Failure> {
     let server: CpuSet = experiment.server.cpus.parse().or_exit(Exit::Usage)?;
     let client: CpuSet = experiment.client.cpus.parse().or_exit(Exit::Usage)?;
-    Placement::choose(roots, Some(&server), Some(&client)).map_err(host)
+    let requested = RequestedCpus {
+        server: Some(&server),
+        client: Some(&client),
+    };
+    Placement::choose(roots, requested).map_err(host)
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use rustix::thread;
 use serde::{Deserialize, Serialize};
 
-pub use self::placement::Placement;
+pub use self::placement::{Placement, RequestedCpus};
 use crate::roots::{Roots, read_optional};
 
 /// How many CPUs an affinity mask can hold here.
@@ -454,7 +454,11 @@ mod tests {
             }
             if let Some(last) = all.iter().last().filter(|last| !first.contains(*last)) {
                 let last = CpuSet::single(last);
-                let placed = Placement::choose(&Roots::default(), Some(&last), None).unwrap();
+                let requested = RequestedCpus {
+                    server: Some(&last),
+                    client: None,
+                };
+                let placed = Placement::choose(&Roots::default(), requested).unwrap();
                 assert_eq!((placed.server, placed.client), (last, first));
             }
             let error = ensure_usable(&CpuSet::single(MAX_CPUS - 1)).unwrap_err();

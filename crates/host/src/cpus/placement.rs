@@ -14,6 +14,37 @@ pub struct Placement {
     pub client: CpuSet,
 }
 
+/// The CPUs that the user asks for, as far as they are named.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestedCpus<'a> {
+    /// The server's.
+    pub server: Option<&'a CpuSet>,
+    /// The load generator's.
+    pub client: Option<&'a CpuSet>,
+}
+
+impl<'a> RequestedCpus<'a> {
+    fn all(self) -> impl Iterator<Item = &'a CpuSet> {
+        [self.server, self.client].into_iter().flatten()
+    }
+}
+
+/// Which CPUs are near to one.
+struct Neighbours<S, N> {
+    /// Those that share a core with it.
+    siblings: S,
+    /// Those of its NUMA node.
+    node: N,
+}
+
+/// The neighbours on this machine.
+fn neighbours(roots: &Roots) -> Neighbours<impl Fn(u32) -> CpuSet, impl Fn(u32) -> CpuSet> {
+    Neighbours {
+        siblings: |cpu| siblings(roots, cpu),
+        node: |cpu| node(roots, cpu),
+    }
+}
+
 impl Placement {
     /// Takes what the user wants and fills the rest with defaults: the server gets
     /// the first usable CPU, the client the next that shares no core with it, on the same NUMA
@@ -22,14 +53,9 @@ impl Placement {
     /// # Errors
     /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::NoneLeft`], [`CpuError::Overlap`],
     /// [`CpuError::Unusable`], [`CpuError::Unknown`].
-    pub fn choose(
-        roots: &Roots,
-        server: Option<&CpuSet>,
-        client: Option<&CpuSet>,
-    ) -> Result<Self, CpuError> {
-        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
-        let usable = usable([server, client].into_iter().flatten())?;
-        Self::choose_among(&usable, topology, (server, client), |_| 1)
+    pub fn choose(roots: &Roots, requested: RequestedCpus<'_>) -> Result<Self, CpuError> {
+        let usable = usable(requested.all())?;
+        Self::choose_among(&usable, neighbours(roots), requested, |_| 1)
     }
 
     /// The same for a load near the server's capacity: a client that is not named gets a CPU for every two
@@ -37,15 +63,10 @@ impl Placement {
     ///
     /// # Errors
     /// As [`Self::choose`].
-    pub fn choose_for_load(
-        roots: &Roots,
-        server: Option<&CpuSet>,
-        client: Option<&CpuSet>,
-    ) -> Result<Self, CpuError> {
-        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
+    pub fn choose_for_load(roots: &Roots, requested: RequestedCpus<'_>) -> Result<Self, CpuError> {
         let share = |server: &CpuSet| server.len().div_ceil(2);
-        let usable = usable([server, client].into_iter().flatten())?;
-        Self::choose_among(&usable, topology, (server, client), share)
+        let usable = usable(requested.all())?;
+        Self::choose_among(&usable, neighbours(roots), requested, share)
     }
 
     /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
@@ -69,8 +90,8 @@ impl Placement {
     /// `for_client` says how many CPUs the client gets beside the server's, if there are enough.
     fn choose_among(
         usable: &CpuSet,
-        (siblings, node): (impl Fn(u32) -> CpuSet, impl Fn(u32) -> CpuSet),
-        (server, client): (Option<&CpuSet>, Option<&CpuSet>),
+        Neighbours { siblings, node }: Neighbours<impl Fn(u32) -> CpuSet, impl Fn(u32) -> CpuSet>,
+        requested: RequestedCpus<'_>,
         for_client: impl Fn(&CpuSet) -> usize,
     ) -> Result<Self, CpuError> {
         if usable.len() < 2 {
@@ -78,7 +99,7 @@ impl Placement {
                 cpus: usable.clone(),
             });
         }
-        for wanted in [server, client].into_iter().flatten() {
+        for wanted in requested.all() {
             let unusable = wanted.difference(usable);
             if !unusable.is_empty() {
                 return Err(CpuError::Unusable {
@@ -106,7 +127,7 @@ impl Placement {
                 false => Ok(found),
             }
         };
-        let (server, client) = match (server, client) {
+        let (server, client) = match (requested.server, requested.client) {
             (Some(server), Some(client)) => (server.clone(), client.clone()),
             (None, Some(client)) => {
                 let server = beside(client, 1, "load generator", "server")?;
@@ -141,8 +162,12 @@ mod tests {
         let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
         let node = |cpu: u32| (8_u32..24).filter(|of| of / 2 % 2 == cpu / 2 % 2).collect();
         let (server, client) = (server.map(set), client.map(set));
-        let named = (server.as_ref(), client.as_ref());
-        Placement::choose_among(&set(usable), (siblings, node), named, |server| server.len())
+        let requested = RequestedCpus {
+            server: server.as_ref(),
+            client: client.as_ref(),
+        };
+        let neighbours = Neighbours { siblings, node };
+        Placement::choose_among(&set(usable), neighbours, requested, |server| server.len())
             .map(|p| format!("{} {}", p.server, p.client))
             .map_err(|e| e.to_string())
     }

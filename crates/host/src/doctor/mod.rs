@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use taillab_model::doctor::{Check, FoundHazard};
 
-use crate::cpus::{self, CpuSet, Placement};
+use crate::cpus::{self, CpuSet, Placement, RequestedCpus};
 use crate::environment::CaptureSpec;
 use crate::hazard;
 use crate::roots::Roots;
@@ -57,7 +57,7 @@ pub fn hazards(roots: &Roots, observe: Duration) -> Vec<FoundHazard> {
 
 /// Where `taillab run` would put server and generator.
 fn placement(roots: &Roots) -> Placement {
-    Placement::choose(roots, None, None).unwrap_or_else(|_| {
+    Placement::choose(roots, RequestedCpus::default()).unwrap_or_else(|_| {
         let all = cpus::allowed().unwrap_or_else(|_| CpuSet::single(0));
         Placement {
             server: all.clone(),

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::common::{Helper, eventually, is_helper, live, tell, wait_for_death};
 use taillab_host::cpus::pin_current_thread;
-use taillab_host::{CpuSet, NetNamespace, Placement, Roots, Testbed, TestbedSpec};
+use taillab_host::{CpuSet, NetNamespace, Placement, RequestedCpus, Roots, Testbed, TestbedSpec};
 
 fn spec() -> TestbedSpec {
     TestbedSpec {
-        placement: Placement::choose(&Roots::default(), None, None).unwrap(),
+        placement: Placement::choose(&Roots::default(), RequestedCpus::default()).unwrap(),
     }
 }
 

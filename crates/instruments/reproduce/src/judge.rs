@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use taillab_analysis::paired::Pairs;
 use taillab_model::Nanos;
-use taillab_model::interval::median;
+use taillab_model::interval::{Interval, median};
 use taillab_report::figures::quantile_name;
 
 use crate::declared::Region;
@@ -18,14 +18,14 @@ pub const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 /// What a statement compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum At {
+pub enum StatedQuantity {
     /// A quantile of the latency: one of [`QUANTILES`].
     Quantile(f64),
     /// Requests per second at the peak.
     Peak,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for StatedQuantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantile(q) => f.write_str(&quantile_name(*q)),
@@ -34,7 +34,7 @@ impl fmt::Display for At {
     }
 }
 
-impl FromStr for At {
+impl FromStr for StatedQuantity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -120,13 +120,13 @@ impl RoundBlocks {
     }
 
     /// What a round's block showed.
-    fn at(&self, round: usize, at: At) -> Option<f64> {
+    fn at(&self, round: usize, at: StatedQuantity) -> Option<f64> {
         let value = match at {
-            At::Quantile(q) => {
+            StatedQuantity::Quantile(q) => {
                 let place = QUANTILES.iter().position(|known| *known == q)?;
                 (*self.quantiles.get(round)?)?[place]
             }
-            At::Peak => *self.peaks.get(round)?,
+            StatedQuantity::Peak => *self.peaks.get(round)?,
         };
         value.filter(|value| *value > 0.0)
     }
@@ -164,9 +164,18 @@ pub struct FoundRatio {
     pub basis: Basis,
 }
 
+impl FoundRatio {
+    const fn interval(&self) -> Interval<f64> {
+        Interval {
+            lo: self.lo,
+            hi: self.hi,
+        }
+    }
+}
+
 /// Whether a statement agrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum Agreement {
     /// All of the interval is where the statement says.
     Agrees,
     /// All of it is elsewhere.
@@ -181,14 +190,17 @@ pub struct Judgement {
     /// The ratio that decides, or that comes closest to it.
     pub ratio: Option<FoundRatio>,
     /// Whether it agrees.
-    pub judged: Judged,
+    pub judged: Agreement,
     /// Why, in words.
     pub why: String,
 }
 
 /// A quantile or the peak of one configuration ÷ that of another, on every basis that the blocks allow. Where one of them was computed from
 /// something that is known only within an interval, such as the ideal from t, the ratio's interval is as wide as that makes it.
-pub fn ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRatio> {
+pub fn ratios(
+    of: (&RoundBlocks, StatedQuantity),
+    to: (&RoundBlocks, StatedQuantity),
+) -> Vec<FoundRatio> {
     let mut found = plain_ratios(of, to);
     let above = of.0.bounds.iter().map(|bound| ((bound, of.1), to));
     let below = to.0.bounds.iter().map(|bound| (of, (bound, to.1)));
@@ -204,7 +216,10 @@ pub fn ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRatio>
 }
 
 /// The same if both were measured.
-fn plain_ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRatio> {
+fn plain_ratios(
+    of: (&RoundBlocks, StatedQuantity),
+    to: (&RoundBlocks, StatedQuantity),
+) -> Vec<FoundRatio> {
     let mut found = Vec::new();
     found.extend(over_all(of, to));
     let rounds = of.0.quantiles.len().min(to.0.quantiles.len());
@@ -221,8 +236,13 @@ fn plain_ratios(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Vec<FoundRati
 }
 
 /// From all measured blocks; `None` where the two quantiles are not the same one.
-fn over_all(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Option<FoundRatio> {
-    let At::Quantile(q) = of.1 else { return None };
+fn over_all(
+    of: (&RoundBlocks, StatedQuantity),
+    to: (&RoundBlocks, StatedQuantity),
+) -> Option<FoundRatio> {
+    let StatedQuantity::Quantile(q) = of.1 else {
+        return None;
+    };
     if of.1 != to.1 {
         return None;
     }
@@ -244,30 +264,30 @@ fn over_all(of: (&RoundBlocks, At), to: (&RoundBlocks, At)) -> Option<FoundRatio
 /// Judges a statement that agrees where the ratio is in `region`. A ratio over all blocks decides; where its interval is too wide,
 /// the ratio of a typical round does. `lacking` says why there may be none.
 pub fn judge(region: Region, ratios: &[FoundRatio], lacking: &str) -> Judgement {
-    let verdict = |ratio: &FoundRatio| match (ratio.lo, ratio.hi) {
-        ends if region.holds(ends) => Judged::Agrees,
-        ends if region.excludes(ends) => Judged::Differs,
-        _ => Judged::Undecided,
+    let verdict = |ratio: &FoundRatio| match ratio.interval() {
+        interval if region.holds(interval) => Agreement::Agrees,
+        interval if region.excludes(interval) => Agreement::Differs,
+        _ => Agreement::Undecided,
     };
     let decided = |wanted| ratios.iter().find(|ratio| verdict(ratio) == wanted);
-    let (judged, ratio) = match (decided(Judged::Agrees), decided(Judged::Differs)) {
+    let (judged, ratio) = match (decided(Agreement::Agrees), decided(Agreement::Differs)) {
         (Some(_), Some(_)) => {
             let why = "a typical round says one thing and all rounds together another: rare slow requests decide, and there \
                        are too few of them";
             return Judgement {
                 ratio: ratios.first().copied(),
-                judged: Judged::Undecided,
+                judged: Agreement::Undecided,
                 why: why.to_owned(),
             };
         }
-        (Some(ratio), None) => (Judged::Agrees, ratio),
-        (None, Some(ratio)) => (Judged::Differs, ratio),
+        (Some(ratio), None) => (Agreement::Agrees, ratio),
+        (None, Some(ratio)) => (Agreement::Differs, ratio),
         (None, None) => match ratios.iter().min_by(|a, b| width(a).total_cmp(&width(b))) {
-            Some(narrowest) => (Judged::Undecided, narrowest),
+            Some(narrowest) => (Agreement::Undecided, narrowest),
             None => {
                 return Judgement {
                     ratio: None,
-                    judged: Judged::Undecided,
+                    judged: Agreement::Undecided,
                     why: lacking.to_owned(),
                 };
             }
@@ -278,9 +298,9 @@ pub fn judge(region: Region, ratios: &[FoundRatio], lacking: &str) -> Judgement 
         Basis::TypicalRound => "in a typical round",
     };
     let relation = match judged {
-        Judged::Agrees => "is within",
-        Judged::Differs => "is outside of",
-        Judged::Undecided => "reaches across an end of",
+        Agreement::Agrees => "is within",
+        Agreement::Differs => "is outside of",
+        Agreement::Undecided => "reaches across an end of",
     };
     Judgement {
         ratio: Some(*ratio),
@@ -309,7 +329,10 @@ mod tests {
 
     fn judged(of: &[f64], to: &[f64], region: &str) -> Judgement {
         let (of, to) = (blocks(of), blocks(to));
-        let ratios = ratios((&of, At::Quantile(0.99)), (&to, At::Quantile(0.99)));
+        let ratios = ratios(
+            (&of, StatedQuantity::Quantile(0.99)),
+            (&to, StatedQuantity::Quantile(0.99)),
+        );
         judge(region.parse().unwrap(), &ratios, "too few")
     }
 
@@ -319,7 +342,7 @@ mod tests {
     fn a_ratio_inside_agrees_and_one_outside_differs() {
         let three = [2.8, 3.1, 3.0, 2.9, 3.2, 3.0, 3.1, 2.9];
         let found = judged(&three, &ONES, "2 to 4");
-        assert_eq!(found.judged, Judged::Agrees);
+        assert_eq!(found.judged, Agreement::Agrees);
         let ratio = found.ratio.unwrap();
         assert_eq!((ratio.lo, ratio.hi), (2.8, 3.2));
         assert!((ratio.value - 3.0).abs() < 0.01, "{ratio:?}");
@@ -327,8 +350,11 @@ mod tests {
             found.why,
             "the interval in a typical round is within “2 to 4”"
         );
-        assert_eq!(judged(&three, &ONES, "below 2").judged, Judged::Differs);
-        assert_eq!(judged(&three, &ONES, "above 3").judged, Judged::Undecided);
+        assert_eq!(judged(&three, &ONES, "below 2").judged, Agreement::Differs);
+        assert_eq!(
+            judged(&three, &ONES, "above 3").judged,
+            Agreement::Undecided
+        );
     }
 
     #[test]
@@ -336,7 +362,7 @@ mod tests {
         let drift: Vec<f64> = (1..=8).map(|round| f64::from(1 << round)).collect();
         let double: Vec<f64> = drift.iter().map(|value| 2.0 * value).collect();
         let found = judged(&double, &drift, "1.9 to 2.1");
-        assert_eq!(found.judged, Judged::Agrees, "{found:?}");
+        assert_eq!(found.judged, Agreement::Agrees, "{found:?}");
     }
 
     #[test]
@@ -344,7 +370,7 @@ mod tests {
         let noise = [0.2, 5.0, 0.3, 4.0, 1.0, 0.1, 9.0, 2.0];
         for region in ["above 1", "below 1", "0.9 to 1.1"] {
             let found = judged(&noise, &ONES, region);
-            assert_eq!(found.judged, Judged::Undecided, "{region}");
+            assert_eq!(found.judged, Agreement::Undecided, "{region}");
             assert!(found.why.contains("reaches across"), "{}", found.why);
         }
     }
@@ -352,7 +378,7 @@ mod tests {
     #[test]
     fn too_few_rounds_say_nothing() {
         let found = judged(&[3.0; 5], &[1.0; 5], "above 1");
-        assert_eq!((found.judged, found.ratio), (Judged::Undecided, None));
+        assert_eq!((found.judged, found.ratio), (Agreement::Undecided, None));
         assert_eq!(found.why, "too few");
         // five rounds have both blocks
         let mut gaps = blocks(&[3.0; 5]);
@@ -360,7 +386,13 @@ mod tests {
         gaps.push([None; QUANTILES.len()]);
         assert_eq!(gaps.count(), 6);
         let ones = blocks(&ONES);
-        assert!(ratios((&gaps, At::Quantile(0.5)), (&ones, At::Quantile(0.5))).is_empty());
+        assert!(
+            ratios(
+                (&gaps, StatedQuantity::Quantile(0.5)),
+                (&ones, StatedQuantity::Quantile(0.5))
+            )
+            .is_empty()
+        );
     }
 
     /// Of 20 blocks, one has a stall that decides p99 of all of them.
@@ -378,7 +410,10 @@ mod tests {
     #[test]
     fn measured_blocks_have_a_ratio_of_all_and_of_a_typical_round() {
         let (one, two) = (measured(1, false), measured(2, false));
-        let found = ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.99)));
+        let found = ratios(
+            (&two, StatedQuantity::Quantile(0.99)),
+            (&one, StatedQuantity::Quantile(0.99)),
+        );
         let bases: Vec<Basis> = found.iter().map(|ratio| ratio.basis).collect();
         assert_eq!(bases, [Basis::AllBlocks, Basis::TypicalRound]);
         assert!(
@@ -387,7 +422,11 @@ mod tests {
         );
         // p99 ÷ p50 has no pairs
         assert_eq!(
-            ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.5))).len(),
+            ratios(
+                (&two, StatedQuantity::Quantile(0.99)),
+                (&one, StatedQuantity::Quantile(0.5))
+            )
+            .len(),
             1
         );
         assert_eq!(one.all().count(), 40_000);
@@ -403,7 +442,10 @@ mod tests {
             };
             ideal.push_bounded(times(10), Some([times(8), times(12)]));
         }
-        for ratio in ratios((&two, At::Quantile(0.99)), (&ideal, At::Quantile(0.99))) {
+        for ratio in ratios(
+            (&two, StatedQuantity::Quantile(0.99)),
+            (&ideal, StatedQuantity::Quantile(0.99)),
+        ) {
             assert!((ratio.value - 2.0).abs() < 0.05, "{ratio:?}");
             assert!((1.6..1.7).contains(&ratio.lo), "{ratio:?}");
             assert!((2.45..2.6).contains(&ratio.hi), "{ratio:?}");
@@ -413,9 +455,12 @@ mod tests {
     #[test]
     fn a_single_stall_leaves_the_decision_to_a_typical_round() {
         let (one, two) = (measured(1, false), measured(2, true));
-        let found = ratios((&two, At::Quantile(0.99)), (&one, At::Quantile(0.99)));
+        let found = ratios(
+            (&two, StatedQuantity::Quantile(0.99)),
+            (&one, StatedQuantity::Quantile(0.99)),
+        );
         let judgement = judge("1.5 to 2.5".parse().unwrap(), &found, "");
-        assert_eq!(judgement.judged, Judged::Agrees, "{found:?}");
+        assert_eq!(judgement.judged, Agreement::Agrees, "{found:?}");
         assert_eq!(judgement.ratio.unwrap().basis, Basis::TypicalRound);
     }
 
@@ -432,7 +477,7 @@ mod tests {
             ratio(1.0, Basis::TypicalRound),
         ];
         let found = judge("above 2".parse().unwrap(), &both, "");
-        assert_eq!(found.judged, Judged::Undecided);
+        assert_eq!(found.judged, Agreement::Undecided);
         assert!(found.why.contains("rare slow requests"), "{}", found.why);
     }
 
@@ -445,20 +490,23 @@ mod tests {
                 blocks.set_peak(f64::from(1 << round) * (2.0 - place as f64));
             }
         }
-        let found = ratios((&blocks[0], At::Peak), (&blocks[1], At::Peak));
+        let found = ratios(
+            (&blocks[0], StatedQuantity::Peak),
+            (&blocks[1], StatedQuantity::Peak),
+        );
         assert_eq!(found.len(), 1);
         assert!((found[0].value - 2.0).abs() < 1e-9, "{found:?}");
         // rounds without a peak have none
         blocks[0].push_none();
-        assert_eq!(blocks[0].at(8, At::Peak), None);
+        assert_eq!(blocks[0].at(8, StatedQuantity::Peak), None);
     }
 
     #[test]
     fn a_quantile_and_the_peak_are_named() {
         for name in ["p50", "p90", "p99", "p99.9", "peak"] {
-            assert_eq!(name.parse::<At>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<StatedQuantity>().unwrap().to_string(), name);
         }
-        assert!("p98".parse::<At>().is_err() && "".parse::<At>().is_err());
+        assert!("p98".parse::<StatedQuantity>().is_err() && "".parse::<StatedQuantity>().is_err());
     }
 
     #[test]

@@ -58,14 +58,14 @@ fn simulation_header(page: &mut Page, report: &SimulationReport) {
         page.fact("mean service", &format!("{mean} {unit}"));
     }
     let (one, many) = ("independent replication", "independent replications");
-    let requests = range(runs, |run| run.sojourn.count, ("request", "requests"));
+    let requests = range(runs, |run| run.sojourn.count, "request", "requests");
     let each = if runs.len() > 1 { " each" } else { "" };
     let how = match run.replications {
         1 => "one pass through the trace, from an empty queue".to_owned(),
         _ => format!(
             "{}, the first {} of each discarded{}",
-            range(runs, |run| run.replications, (one, many)),
-            range(runs, |run| run.warm_up.requests, ("request", "requests")),
+            range(runs, |run| run.replications, one, many),
+            range(runs, |run| run.warm_up.requests, "request", "requests"),
             precision(runs)
         ),
     };
@@ -241,7 +241,7 @@ fn simulation_warnings(page: &mut Page, report: &SimulationReport) {
 }
 
 /// `8 requests`, or `8 to 16 requests` where the runs differ.
-fn range(runs: &[SimulatedRun], of: fn(&SimulatedRun) -> u64, (one, many): (&str, &str)) -> String {
+fn range(runs: &[SimulatedRun], of: fn(&SimulatedRun) -> u64, one: &str, many: &str) -> String {
     let least = runs.iter().map(of).min().unwrap_or(0);
     let most = runs.iter().map(of).max().unwrap_or(0);
     let counted = figures::counted(most, one, many);

@@ -4,8 +4,8 @@ use taillab_model::summary::Closing;
 use taillab_model::{Monotonic, Nanos};
 
 use super::{
-    Client, DatagramClient, EachClient, Habits, Handed, Keys, Received, Released, Sending,
-    StreamClient, Traits,
+    Client, DatagramClient, EachClient, Habits, Keys, ReceiveOutcome, ReleasedRequest, SendOutcome,
+    Sending, StreamClient, Traits,
 };
 use crate::protocol::{Codec, Planned, Planner};
 use crate::stamps::KernelStamps;
@@ -135,17 +135,20 @@ impl Client for AnyClient {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<SendOutcome, NotSent> {
         either!(self, client => client.send(what))
     }
 
     #[inline]
-    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+    fn send_waiting(
+        &mut self,
+        wanted: impl Fn(usize, Monotonic) -> bool,
+    ) -> Option<ReleasedRequest> {
         either!(self, client => client.send_waiting(wanted))
     }
 
     #[inline]
-    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         either!(self, client => client.receive(outstanding))
     }
 

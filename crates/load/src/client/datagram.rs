@@ -3,7 +3,7 @@
 use taillab_model::summary::ClientKind;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
-use super::{Client, Draw, Habits, Handed, Ids, Keys, Received, Sending, Traits};
+use super::{Client, Draw, Habits, Ids, Keys, ReceiveOutcome, SendOutcome, Sending, Traits};
 use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
@@ -75,9 +75,9 @@ impl<T: DatagramTransport> DatagramClient<T> {
         sequence: u16,
         datagrams: u16,
         outcome: Option<Outcome>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         if datagrams > 64 {
-            return Received::Malformed;
+            return ReceiveOutcome::Malformed;
         }
         let bit = 1_u64 << sequence;
         let at = match self.partial.iter().position(|p| p.k == k) {
@@ -86,17 +86,17 @@ impl<T: DatagramTransport> DatagramClient<T> {
         };
         let partial = &mut self.partial[at];
         if partial.seen & bit != 0 {
-            return Received::Unexpected;
+            return ReceiveOutcome::Unexpected;
         }
         partial.seen |= bit;
         partial.outcome = partial.outcome.or(outcome);
         if partial.seen.count_ones() < u32::from(datagrams) {
-            return Received::Part;
+            return ReceiveOutcome::Part;
         }
         match self.partial.remove(at).outcome {
-            Some(outcome) => Received::Answer { k, outcome },
+            Some(outcome) => ReceiveOutcome::Answer { k, outcome },
             // the datagrams contradict each other about how many there are
-            None => Received::Malformed,
+            None => ReceiveOutcome::Malformed,
         }
     }
 
@@ -169,7 +169,7 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<SendOutcome, NotSent> {
         let k = self.sent;
         self.sent += 1;
         let connection = self.ids.connection_of(k);
@@ -178,25 +178,25 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
         if let Some(requests) = self.of_connection.get_mut(connection) {
             requests.push(k as u32);
         }
-        Ok(Handed::Gone)
+        Ok(SendOutcome::Gone)
     }
 
     #[inline]
-    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         let (connection, bytes) = match self.transport.receive() {
-            Receipt::Nothing => return Received::Nothing,
-            Receipt::Refused => return Received::Refused,
+            Receipt::Nothing => return ReceiveOutcome::Nothing,
+            Receipt::Refused => return ReceiveOutcome::Refused,
             Receipt::Datagram { connection, bytes } => (connection, bytes),
         };
         let Ok(response) = self.protocol.decode(bytes) else {
             note(&mut self.wrong, self.protocol.text(bytes));
-            return Received::Malformed;
+            return ReceiveOutcome::Malformed;
         };
         let Some(k) = self.ids.latest(connection, response.id, self.sent) else {
-            return Received::Unexpected;
+            return ReceiveOutcome::Unexpected;
         };
         let Some(what) = outstanding(k) else {
-            return Received::Unexpected;
+            return ReceiveOutcome::Unexpected;
         };
         let mut outcome = None;
         if response.sequence == 0 {
@@ -205,9 +205,9 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
                 note(&mut self.wrong, self.protocol.text(bytes));
             }
             match outcome {
-                None => return Received::Unexpected,
+                None => return ReceiveOutcome::Unexpected,
                 Some(outcome) if response.datagrams == 1 => {
-                    return Received::Answer { k, outcome };
+                    return ReceiveOutcome::Answer { k, outcome };
                 }
                 Some(_) => {}
             }
@@ -257,16 +257,16 @@ mod tests {
             client.send(what).unwrap();
         }
         let asked = [get(), set(), get(), get()];
-        let hit = |k| Received::Answer {
+        let hit = |k| ReceiveOutcome::Answer {
             k,
             outcome: Outcome::Hit,
         };
         assert_eq!(client.receive(|k| Some(asked[k])), hit(0));
         // request 1 is taken for a get: the answer does not fit
-        assert_eq!(client.receive(|_| Some(get())), Received::Unexpected);
-        assert_eq!(client.receive(|_| None), Received::Unexpected);
+        assert_eq!(client.receive(|_| Some(get())), ReceiveOutcome::Unexpected);
+        assert_eq!(client.receive(|_| None), ReceiveOutcome::Unexpected);
         assert_eq!(client.receive(|k| Some(asked[k])), hit(3));
-        assert_eq!(client.receive(|_| None), Received::Nothing);
+        assert_eq!(client.receive(|_| None), ReceiveOutcome::Nothing);
     }
 
     /// Over several rounds of the ids.
@@ -281,7 +281,7 @@ mod tests {
             assert_eq!(client.transport.arriving[0].0, draw.of(k));
             let found = client.receive(|_| Some(get()));
             assert!(
-                matches!(found, Received::Answer { k: of, .. } if of == k),
+                matches!(found, ReceiveOutcome::Answer { k: of, .. } if of == k),
                 "{k}: {found:?}"
             );
         }
@@ -305,9 +305,9 @@ mod tests {
             client.send(get()).unwrap();
         }
         let found: Vec<_> = (0..7).map(|_| client.receive(|_| Some(get()))).collect();
-        assert_eq!(found[..5], [Received::Unexpected; 5]);
-        assert!(matches!(found[5], Received::Answer { k: 0, .. }));
-        assert!(matches!(found[6], Received::Answer { k: 1, .. }));
+        assert_eq!(found[..5], [ReceiveOutcome::Unexpected; 5]);
+        assert!(matches!(found[5], ReceiveOutcome::Answer { k: 0, .. }));
+        assert!(matches!(found[6], ReceiveOutcome::Answer { k: 1, .. }));
     }
 
     fn parts(id: u16) -> [Vec<u8>; 3] {
@@ -325,8 +325,11 @@ mod tests {
                 Fake::client(1, move |_, _| order.map(|at| parts(0)[at].clone()).to_vec());
             client.send(get()).unwrap();
             let mut next = || client.receive(|_| Some(get()));
-            assert_eq!((next(), next()), (Received::Part, Received::Part));
-            let whole = Received::Answer {
+            assert_eq!(
+                (next(), next()),
+                (ReceiveOutcome::Part, ReceiveOutcome::Part)
+            );
+            let whole = ReceiveOutcome::Answer {
                 k: 0,
                 outcome: Outcome::Hit,
             };
@@ -373,11 +376,11 @@ mod tests {
         client.send(get()).unwrap();
         let found: Vec<_> = (0..5).map(|_| client.receive(|_| Some(get()))).collect();
         let expected = [
-            Received::Part,
-            Received::Unexpected,
-            Received::Part,
-            Received::Unexpected,
-            Received::Malformed,
+            ReceiveOutcome::Part,
+            ReceiveOutcome::Unexpected,
+            ReceiveOutcome::Part,
+            ReceiveOutcome::Unexpected,
+            ReceiveOutcome::Malformed,
         ];
         assert_eq!(found, expected);
     }
@@ -390,7 +393,7 @@ mod tests {
         });
         for _ in 0..10 * PARTIAL_ANSWERS {
             client.send(get()).unwrap();
-            assert_eq!(client.receive(|_| Some(get())), Received::Part);
+            assert_eq!(client.receive(|_| Some(get())), ReceiveOutcome::Part);
         }
         assert_eq!(client.partial.len(), PARTIAL_ANSWERS);
     }
@@ -413,7 +416,7 @@ mod tests {
             for _ in 0..16 {
                 client.receive(|_| Some(get()));
             }
-            prop_assert_eq!(client.receive(|_| None), Received::Nothing);
+            prop_assert_eq!(client.receive(|_| None), ReceiveOutcome::Nothing);
         }
     }
 }

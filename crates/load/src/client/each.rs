@@ -8,7 +8,7 @@ use taillab_model::{Monotonic, Nanos, Outcome};
 use super::exchange::{Exchange, LARGEST_ANSWER};
 use super::leftover::Leftovers;
 use super::pending::Request;
-use super::{Client, Habits, Handed, Keys, Received, Released, Sending, Traits};
+use super::{Client, Habits, Keys, ReceiveOutcome, ReleasedRequest, SendOutcome, Sending, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -45,9 +45,9 @@ pub struct EachClient<T = StreamSockets> {
     /// Requests that wait for a connection.
     waiting: VecDeque<Request>,
     /// What became of requests whose connections were opened, not yet reported.
-    released: VecDeque<Released>,
+    released: VecDeque<ReleasedRequest>,
     /// What is still to be reported of a connection that ended.
-    next: Option<Received>,
+    next: Option<ReceiveOutcome>,
     leftovers: Leftovers,
 }
 
@@ -169,36 +169,36 @@ impl<T: DialTransport> EachClient<T> {
     }
 
     /// Notes what became of a request that had waited for its connection.
-    fn release(&mut self, request: Request, at: Monotonic, sent: Result<Handed, NotSent>) {
+    fn release(&mut self, request: Request, at: Monotonic, sent: Result<SendOutcome, NotSent>) {
         if let Some(k) = self.exchange.number_in_count(request) {
             let sent = Some(sent);
-            self.released.push_back(Released { k, at, sent });
+            self.released.push_back(ReleasedRequest { k, at, sent });
         }
     }
 
     /// A connection is up: its request goes.
-    fn opened(&mut self, connection: usize) -> Received {
+    fn opened(&mut self, connection: usize) -> ReceiveOutcome {
         if let Occupancy::Opening(request) = self.connections[connection] {
             let at = now();
             let sent = match self.ask(connection, request) {
-                true => Ok(Handed::Gone),
+                true => Ok(SendOutcome::Gone),
                 false => Err(NotSent::Failed),
             };
             self.release(request, at, sent);
         }
-        Received::Part
+        ReceiveOutcome::Part
     }
 
     /// A connection cannot be opened.
     #[cold]
-    fn not_opened(&mut self, connection: usize, why: NotSent) -> Received {
+    fn not_opened(&mut self, connection: usize, why: NotSent) -> ReceiveOutcome {
         if let Occupancy::Opening(request) = self.connections[connection] {
             self.is_closed(connection);
             self.release(request, now(), Err(why));
         }
         match why {
-            NotSent::Refused => Received::Refused,
-            NotSent::Failed => Received::Part,
+            NotSent::Refused => ReceiveOutcome::Refused,
+            NotSent::Failed => ReceiveOutcome::Part,
         }
     }
 
@@ -207,24 +207,24 @@ impl<T: DialTransport> EachClient<T> {
         &mut self,
         connection: usize,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let request = match self.connections[connection] {
             Occupancy::Asked {
                 request,
                 until_closed: None,
             } => request,
             // a part of the answer
-            Occupancy::Asked { .. } => return Received::Part,
-            Occupancy::Ending(_) => return Received::Unexpected,
+            Occupancy::Asked { .. } => return ReceiveOutcome::Part,
+            Occupancy::Ending(_) => return ReceiveOutcome::Unexpected,
             _ => {
                 self.idle.retain(|&idle| idle != connection as u32);
                 self.close(connection);
-                return Received::Unexpected;
+                return ReceiveOutcome::Unexpected;
             }
         };
         let bytes = self.transport.bytes();
         if self.leftovers.append(connection, bytes) == Some(false) {
-            return Received::Part;
+            return ReceiveOutcome::Part;
         }
         let kept = self.leftovers.of(connection);
         let bytes = kept.unwrap_or(bytes);
@@ -234,7 +234,7 @@ impl<T: DialTransport> EachClient<T> {
                 if n <= bytes.len() =>
             {
                 if n < bytes.len() {
-                    self.next = Some(Received::Unexpected);
+                    self.next = Some(ReceiveOutcome::Unexpected);
                 }
                 let is_last = matches!(decoded, Decoded::LastAnswer { .. });
                 self.answered(connection, request, is_last);
@@ -246,16 +246,16 @@ impl<T: DialTransport> EachClient<T> {
                     request,
                     until_closed: Some(outcome),
                 };
-                Received::Part
+                ReceiveOutcome::Part
             }
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
                 let came = self.transport.bytes();
                 self.leftovers.keep(connection, 0, at_least, came);
-                Received::Part
+                ReceiveOutcome::Part
             }
             Decoded::NotTaken => {
                 self.close(connection);
-                self.next = Some(Received::ConnectionClosed);
+                self.next = Some(ReceiveOutcome::ConnectionClosed);
                 self.lost(request, Outcome::ConnectionLost, outstanding)
             }
             _ => {
@@ -292,9 +292,9 @@ impl<T: DialTransport> EachClient<T> {
         request: Request,
         outcome: Outcome,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let lost = self.exchange.lost(request, outcome, outstanding);
-        lost.unwrap_or(Received::Part)
+        lost.unwrap_or(ReceiveOutcome::Part)
     }
 
     /// The server has ended a connection. That may be the end of an answer.
@@ -303,12 +303,12 @@ impl<T: DialTransport> EachClient<T> {
         connection: usize,
         ending: Ending,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let was = self.connections[connection];
         self.is_closed(connection);
         let ended = match ending {
-            Ending::Closed => Received::ConnectionClosed,
-            Ending::Reset => Received::ConnectionReset,
+            Ending::Closed => ReceiveOutcome::ConnectionClosed,
+            Ending::Reset => ReceiveOutcome::ConnectionReset,
         };
         match was {
             Occupancy::Asked {
@@ -319,7 +319,7 @@ impl<T: DialTransport> EachClient<T> {
                 self.next = Some(ended);
                 self.lost(request, Outcome::ConnectionLost, outstanding)
             }
-            Occupancy::Ending(_) | Occupancy::Closed => Received::Part,
+            Occupancy::Ending(_) | Occupancy::Closed => ReceiveOutcome::Part,
             Occupancy::Idle => {
                 self.idle.retain(|&idle| idle != connection as u32);
                 ended
@@ -328,13 +328,13 @@ impl<T: DialTransport> EachClient<T> {
     }
 
     /// Closes the connection whose answer, or whose end, has been due for longest, if its time is up.
-    fn expire(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> Received {
+    fn expire(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         self.forget_ended();
         let Some(&(at, connection, _)) = self.dialled.front() else {
-            return Received::Nothing;
+            return ReceiveOutcome::Nothing;
         };
         if now().saturating_since(at) <= self.patience {
-            return Received::Nothing;
+            return ReceiveOutcome::Nothing;
         }
         self.dialled.pop_front();
         let connection = connection as usize;
@@ -344,7 +344,7 @@ impl<T: DialTransport> EachClient<T> {
             Occupancy::Opening(request) | Occupancy::Asked { request, .. } => {
                 self.lost(request, Outcome::TimedOut, outstanding)
             }
-            _ => Received::Part,
+            _ => ReceiveOutcome::Part,
         }
     }
 
@@ -415,24 +415,29 @@ impl<T: DialTransport> Client for EachClient<T> {
         self.exchange.keys()
     }
 
-    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<SendOutcome, NotSent> {
         let (_, request) = self.exchange.next(what);
         while let Some(idle) = self.idle.pop() {
             if self.ask(idle as usize, request) {
-                return Ok(Handed::Gone);
+                return Ok(SendOutcome::Gone);
             }
         }
         let is_next = self.waiting.is_empty();
         match is_next.then(|| self.closed()).flatten() {
-            Some(connection) => self.dial(connection, request).map(|()| Handed::Connects),
+            Some(connection) => self
+                .dial(connection, request)
+                .map(|()| SendOutcome::Connects),
             None => {
                 self.waiting.push_back(request);
-                Ok(Handed::Waits)
+                Ok(SendOutcome::Waits)
             }
         }
     }
 
-    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+    fn send_waiting(
+        &mut self,
+        wanted: impl Fn(usize, Monotonic) -> bool,
+    ) -> Option<ReleasedRequest> {
         if let Some(released) = self.released.pop_front() {
             return Some(released);
         }
@@ -443,10 +448,10 @@ impl<T: DialTransport> Client for EachClient<T> {
         if let Some(idle) = self.idle.pop() {
             self.waiting.pop_front();
             let sent = match self.ask(idle as usize, first) {
-                true => Ok(Handed::Gone),
+                true => Ok(SendOutcome::Gone),
                 false => Err(NotSent::Failed),
             };
-            return Some(Released {
+            return Some(ReleasedRequest {
                 k,
                 at,
                 sent: Some(sent),
@@ -456,17 +461,17 @@ impl<T: DialTransport> Client for EachClient<T> {
         self.waiting.pop_front();
         if !wanted(k, at) {
             self.free.push_front(connection as u32);
-            return Some(Released { k, at, sent: None });
+            return Some(ReleasedRequest { k, at, sent: None });
         }
-        let dialled = self.dial(connection, first).map(|()| Handed::Connects);
-        Some(Released {
+        let dialled = self.dial(connection, first).map(|()| SendOutcome::Connects);
+        Some(ReleasedRequest {
             k,
             at,
             sent: Some(dialled),
         })
     }
 
-    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         if let Some(next) = self.next.take() {
             return next;
         }
@@ -476,7 +481,7 @@ impl<T: DialTransport> Client for EachClient<T> {
             Event::Ended { connection, ending } => self.ended(connection, ending, &outstanding),
             Event::Opened(connection) => self.opened(connection),
             Event::NotOpened { connection, why } => self.not_opened(connection, why),
-            Event::Refused => Received::Refused,
+            Event::Refused => ReceiveOutcome::Refused,
         }
     }
 

@@ -4,7 +4,7 @@ use taillab_model::{Operation, Outcome};
 
 use super::keys::{note, unsent};
 use super::pending::Request;
-use super::{Keys, Place, Received};
+use super::{Keys, Place, ReceiveOutcome};
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::stream::Origin;
 use crate::wrong_answer::WrongAnswer;
@@ -143,10 +143,10 @@ impl Exchange {
         request: Request,
         outcome: Outcome,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         match self.outstanding(request, outstanding) {
-            Some(k) => Received::Answer { k, outcome },
-            None => Received::Late,
+            Some(k) => ReceiveOutcome::Answer { k, outcome },
+            None => ReceiveOutcome::Late,
         }
     }
 
@@ -156,9 +156,9 @@ impl Exchange {
         request: Request,
         outcome: Outcome,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Option<Received> {
+    ) -> Option<ReceiveOutcome> {
         let k = self.outstanding(request, outstanding)?;
-        Some(Received::Lost { k, outcome })
+        Some(ReceiveOutcome::Lost { k, outcome })
     }
 }
 

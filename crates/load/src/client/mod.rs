@@ -86,20 +86,23 @@ pub trait Client {
     ///
     /// # Errors
     /// [`NotSent`]; the request keeps its number all the same.
-    fn send(&mut self, what: Planned) -> Result<Handed, NotSent>;
+    fn send(&mut self, what: Planned) -> Result<SendOutcome, NotSent>;
 
     /// Sends the next of the requests that wait for their connections, if it may go now, and says what became of
     /// it. Called after each look that found something, until it returns `None`. `wanted` says whether the
     /// request with this number, if it left now, would still be in time.
     #[inline]
-    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+    fn send_waiting(
+        &mut self,
+        wanted: impl Fn(usize, Monotonic) -> bool,
+    ) -> Option<ReleasedRequest> {
         let _ = wanted;
         None
     }
 
     /// Looks once for an answer. `outstanding(k)` is what request `k` asked for, or
     /// `None` if it no longer waits for an answer.
-    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received;
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome;
 
     /// Does work that can wait, such as reopening lost connections. Nothing is due for
     /// `until_next`.
@@ -128,7 +131,7 @@ pub trait Client {
 
 /// What became of a request that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handed {
+pub enum SendOutcome {
     /// The kernel has it.
     Gone,
     /// It waits in the client until its connection is free or open again: see [`Client::send_waiting`].
@@ -139,18 +142,18 @@ pub enum Handed {
 
 /// A request that has waited for its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Released {
+pub struct ReleasedRequest {
     /// Its number.
     pub k: usize,
     /// When it was sent or given up, or its connection began to be opened.
     pub at: Monotonic,
     /// What became of it; `None` if it had waited too long and was given up.
-    pub sent: Option<Result<Handed, NotSent>>,
+    pub sent: Option<Result<SendOutcome, NotSent>>,
 }
 
 /// What one look for an answer found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiveOutcome {
     /// Nothing has arrived.
     Nothing,
     /// The answer to request `k`, complete.
@@ -183,7 +186,7 @@ pub enum Received {
     Refused,
 }
 
-impl Received {
+impl ReceiveOutcome {
     /// Counts an error that belongs to no request.
     pub(crate) fn count(self, errors: &mut LoadErrors) {
         match self {

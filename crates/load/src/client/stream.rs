@@ -10,7 +10,9 @@ use super::exchange::{Exchange, LARGEST_ANSWER};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Draw, Habits, Handed, Keys, Received, Released, Sending, Traits};
+use super::{
+    Client, Draw, Habits, Keys, ReceiveOutcome, ReleasedRequest, SendOutcome, Sending, Traits,
+};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
@@ -64,12 +66,12 @@ pub struct StreamClient<T = StreamSockets> {
     next_keys: Vec<Option<Origin>>,
     /// The connections whose answers are expected, in order.
     guesses: VecDeque<u32>,
-    doing: Doing,
+    doing: ReadState,
 }
 
 /// What is left to do after the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum ReadState {
     Looking,
     /// The bytes of a connection from `at` on have not been read.
     Reading {
@@ -105,7 +107,7 @@ impl<T: StreamTransport> StreamClient<T> {
             leftovers: Leftovers::new(connections),
             until_closed: vec![None; connections],
             guesses: VecDeque::with_capacity(GUESSES),
-            doing: Doing::Looking,
+            doing: ReadState::Looking,
         }
     }
 
@@ -213,7 +215,7 @@ impl<T: StreamTransport> StreamClient<T> {
         connection: usize,
         at: usize,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let kept = self.leftovers.of(connection);
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
         let Some(request) = self.pending.first(connection) else {
@@ -230,13 +232,13 @@ impl<T: StreamTransport> StreamClient<T> {
                     self.guesses.pop_front();
                 }
                 self.doing = if rest > 0 {
-                    Doing::Reading {
+                    ReadState::Reading {
                         connection,
                         at: at + n,
                     }
                 } else {
                     self.leftovers.clear(connection);
-                    Doing::Looking
+                    ReadState::Looking
                 };
                 self.exchange.answer(request, outcome, outstanding)
             }
@@ -252,20 +254,20 @@ impl<T: StreamTransport> StreamClient<T> {
                 self.leftovers.clear(connection);
                 self.until_closed[connection] = Some(outcome);
                 self.transport.serves(connection);
-                self.doing = Doing::Looking;
-                Received::Part
+                self.doing = ReadState::Looking;
+                ReceiveOutcome::Part
             }
             Decoded::NotTaken => self.closed_unserved(connection, outstanding),
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
                 let came = self.transport.bytes();
                 self.leftovers.keep(connection, at, at_least, came);
-                self.doing = Doing::Looking;
-                Received::Part
+                self.doing = ReadState::Looking;
+                ReceiveOutcome::Part
             }
             _ => {
                 self.give_up(connection, Outcome::Malformed);
                 self.lose(connection, Outcome::Malformed, None, outstanding)
-                    .unwrap_or(Received::Malformed)
+                    .unwrap_or(ReceiveOutcome::Malformed)
             }
         }
     }
@@ -277,7 +279,7 @@ impl<T: StreamTransport> StreamClient<T> {
         connection: usize,
         at: usize,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let kept = self.leftovers.of(connection);
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
         if self.exchange.is_not_taken(bytes) {
@@ -285,7 +287,7 @@ impl<T: StreamTransport> StreamClient<T> {
         }
         // It is unknown whether later bytes belong to this answer or to a new one.
         self.give_up(connection, Outcome::ConnectionLost);
-        Received::Unexpected
+        ReceiveOutcome::Unexpected
     }
 
     /// The server ends a connection, and takes nothing of what was asked there since its last answer.
@@ -294,7 +296,7 @@ impl<T: StreamTransport> StreamClient<T> {
         &mut self,
         connection: usize,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         self.transport.abandon(connection);
         self.ended(connection, Ending::Closed, outstanding)
     }
@@ -306,7 +308,7 @@ impl<T: StreamTransport> StreamClient<T> {
         connection: usize,
         ending: Ending,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Received {
+    ) -> ReceiveOutcome {
         let whole = self.until_closed[connection].filter(|_| ending == Ending::Closed);
         self.gone(connection, Outcome::ConnectionLost, Some(ending));
         if let Some(outcome) = whole
@@ -316,7 +318,7 @@ impl<T: StreamTransport> StreamClient<T> {
         }
         let lost = Outcome::ConnectionLost;
         self.lose(connection, lost, Some(ending), outstanding)
-            .unwrap_or(Received::Nothing)
+            .unwrap_or(ReceiveOutcome::Nothing)
     }
 
     /// Closes a connection whose answers can no longer be separated.
@@ -332,7 +334,7 @@ impl<T: StreamTransport> StreamClient<T> {
         self.leftovers.clear(connection);
         self.until_closed[connection] = None;
         self.next_keys[connection] = None;
-        self.doing = Doing::Losing {
+        self.doing = ReadState::Losing {
             connection,
             next,
             ending,
@@ -348,11 +350,11 @@ impl<T: StreamTransport> StreamClient<T> {
         next: Outcome,
         ending: Option<Ending>,
         outstanding: &impl Fn(usize) -> Option<Planned>,
-    ) -> Option<Received> {
+    ) -> Option<ReceiveOutcome> {
         let mut outcome = next;
         while let Some(request) = self.pending.pop(connection) {
             if let Some(lost) = self.exchange.lost(request, outcome, outstanding) {
-                self.doing = Doing::Losing {
+                self.doing = ReadState::Losing {
                     connection,
                     next: Outcome::ConnectionLost,
                     ending,
@@ -361,26 +363,26 @@ impl<T: StreamTransport> StreamClient<T> {
             }
             outcome = Outcome::ConnectionLost;
         }
-        self.doing = Doing::Looking;
+        self.doing = ReadState::Looking;
         ending.map(|ending| match ending {
-            Ending::Closed => Received::ConnectionClosed,
-            Ending::Reset => Received::ConnectionReset,
+            Ending::Closed => ReceiveOutcome::ConnectionClosed,
+            Ending::Reset => ReceiveOutcome::ConnectionReset,
         })
     }
 
     /// Looks at the connections.
     #[inline]
-    fn look(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> Received {
+    fn look(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         let expected = self.expected();
         match self.transport.receive(expected) {
-            Event::Nothing => Received::Nothing,
+            Event::Nothing => ReceiveOutcome::Nothing,
             Event::Bytes(connection) => {
                 self.came(connection);
                 if self.until_closed[connection].is_some() {
-                    return Received::Part;
+                    return ReceiveOutcome::Part;
                 }
                 match self.leftovers.append(connection, self.transport.bytes()) {
-                    Some(false) => Received::Part,
+                    Some(false) => ReceiveOutcome::Part,
                     Some(true) | None => self.read(connection, 0, outstanding),
                 }
             }
@@ -389,11 +391,11 @@ impl<T: StreamTransport> StreamClient<T> {
                 self.next_keys[connection] = self.transport.origin(connection);
                 self.rotation.join(connection);
                 self.freed = Some(connection);
-                Received::Part
+                ReceiveOutcome::Part
             }
             // only where connections are opened one by one
-            Event::NotOpened { .. } => Received::Nothing,
-            Event::Refused => Received::Refused,
+            Event::NotOpened { .. } => ReceiveOutcome::Nothing,
+            Event::Refused => ReceiveOutcome::Refused,
         }
     }
 
@@ -404,7 +406,7 @@ impl<T: StreamTransport> StreamClient<T> {
     }
 
     /// Sends the next request that waits for the connection that has room now.
-    fn release(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+    fn release(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<ReleasedRequest> {
         let connection = self.freed?;
         let queue = match self.waiting.first(connection) {
             Some(_) => connection,
@@ -426,11 +428,11 @@ impl<T: StreamTransport> StreamClient<T> {
                 return None;
             }
             taken => taken.map(|taken| match taken {
-                Ok(()) => Ok(Handed::Gone),
+                Ok(()) => Ok(SendOutcome::Gone),
                 Err(_) => Err(NotSent::Failed),
             }),
         };
-        Some(Released { k, at, sent })
+        Some(ReleasedRequest { k, at, sent })
     }
 
     /// Waits a short time for `done`, and drops what comes meanwhile.
@@ -441,7 +443,7 @@ impl<T: StreamTransport> StreamClient<T> {
             self.tend(Nanos::MAX);
         }
         // finishes what was begun, which needs no more bytes
-        while self.doing != Doing::Looking {
+        while self.doing != ReadState::Looking {
             self.receive(|_| None);
         }
     }
@@ -501,13 +503,13 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     #[inline]
-    fn send(&mut self, what: Planned) -> Result<Handed, NotSent> {
+    fn send(&mut self, what: Planned) -> Result<SendOutcome, NotSent> {
         let (k, request) = self.exchange.next(what);
         for _ in 0..TRIES {
             let place = self.place_for(k);
             let queue =
                 match place.map(|connection| (connection, self.hand_over(connection, request))) {
-                    Ok((_, Ok(()))) => return Ok(Handed::Gone),
+                    Ok((_, Ok(()))) => return Ok(SendOutcome::Gone),
                     Ok((_, Err(NotTaken::Full))) => return Err(NotSent::Failed),
                     // its own connection will be opened again; in a pool there may be another one
                     Ok((connection, Err(NotTaken::Ended))) if !self.may_change => connection,
@@ -516,7 +518,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
                 };
             if self.may_wait_in(queue) {
                 self.waiting.push(queue, request);
-                return Ok(Handed::Waits);
+                return Ok(SendOutcome::Waits);
             }
             break;
         }
@@ -524,7 +526,10 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     #[inline]
-    fn send_waiting(&mut self, wanted: impl Fn(usize, Monotonic) -> bool) -> Option<Released> {
+    fn send_waiting(
+        &mut self,
+        wanted: impl Fn(usize, Monotonic) -> bool,
+    ) -> Option<ReleasedRequest> {
         if self.waiting.len() == 0 {
             return None;
         }
@@ -532,22 +537,22 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 
     #[inline]
-    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> ReceiveOutcome {
         match self.doing {
-            Doing::Looking => self.look(&outstanding),
-            Doing::Reading { connection, at } => self.read(connection, at, &outstanding),
-            Doing::Losing {
+            ReadState::Looking => self.look(&outstanding),
+            ReadState::Reading { connection, at } => self.read(connection, at, &outstanding),
+            ReadState::Losing {
                 connection,
                 next,
                 ending,
             } => self
                 .lose(connection, next, ending, &outstanding)
-                .unwrap_or(Received::Part),
+                .unwrap_or(ReceiveOutcome::Part),
         }
     }
 
     fn wait(&mut self, at_most: Nanos) {
-        if self.doing == Doing::Looking {
+        if self.doing == ReadState::Looking {
             self.transport.wait(at_most);
         }
     }

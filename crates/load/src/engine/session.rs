@@ -9,7 +9,7 @@ use super::cpu::CpuUse;
 use super::waiting::{Naps, Waiting};
 use super::waits::{Wait, Waits};
 use super::{HOOK_GUARD, Hooks, Progress, Record};
-use crate::client::{Client, Handed, Received, Released};
+use crate::client::{Client, ReceiveOutcome, ReleasedRequest, SendOutcome};
 use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;
 
@@ -140,12 +140,12 @@ impl<'a, C: Client> Session<'a, C> {
         let what = self.record.send(k, at);
         let sent = self.client.send(what);
         match sent {
-            Ok(Handed::Gone) => self.outstanding += 1,
-            Ok(Handed::Waits) => {
+            Ok(SendOutcome::Gone) => self.outstanding += 1,
+            Ok(SendOutcome::Waits) => {
                 self.outstanding += 1;
                 self.record.waits(k);
             }
-            Ok(Handed::Connects) => {
+            Ok(SendOutcome::Connects) => {
                 self.outstanding += 1;
                 self.record.dials(k, at);
             }
@@ -175,19 +175,19 @@ impl<'a, C: Client> Session<'a, C> {
     pub(super) fn look(&mut self) -> Option<Monotonic> {
         let record = &self.record;
         let received = self.client.receive(|k| record.outstanding(k));
-        if received == Received::Nothing {
+        if received == ReceiveOutcome::Nothing {
             return None;
         }
         let at = now();
         self.over = 0;
         match received {
-            Received::Answer { k, outcome } => self.answered(k, outcome, at),
-            Received::Lost { k, outcome } => {
+            ReceiveOutcome::Answer { k, outcome } => self.answered(k, outcome, at),
+            ReceiveOutcome::Lost { k, outcome } => {
                 self.record.ended(k, outcome, at);
                 self.progress.count_failed();
                 self.is_over(k);
             }
-            Received::Refused => self.refused = true,
+            ReceiveOutcome::Refused => self.refused = true,
             other => other.count(&mut self.extra),
         }
         Some(self.send_waiting().unwrap_or(at))
@@ -200,7 +200,7 @@ impl<'a, C: Client> Session<'a, C> {
         loop {
             let record = &self.record;
             let released = self.client.send_waiting(|k, at| record.is_in_time(k, at));
-            let Some(Released { k, at: left, sent }) = released else {
+            let Some(ReleasedRequest { k, at: left, sent }) = released else {
                 return at;
             };
             self.released(k, left, sent);
@@ -208,11 +208,11 @@ impl<'a, C: Client> Session<'a, C> {
         }
     }
 
-    fn released(&mut self, k: usize, left: Monotonic, sent: Option<Result<Handed, NotSent>>) {
+    fn released(&mut self, k: usize, left: Monotonic, sent: Option<Result<SendOutcome, NotSent>>) {
         match sent {
-            Some(Ok(Handed::Gone)) => return self.record.left(k, left),
-            Some(Ok(Handed::Connects)) => return self.record.dials(k, left),
-            Some(Ok(Handed::Waits)) => return,
+            Some(Ok(SendOutcome::Gone)) => return self.record.left(k, left),
+            Some(Ok(SendOutcome::Connects)) => return self.record.dials(k, left),
+            Some(Ok(SendOutcome::Waits)) => return,
             Some(Err(why)) => {
                 self.refused |= why == NotSent::Refused;
                 self.record.left(k, left);

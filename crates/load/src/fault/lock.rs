@@ -18,7 +18,7 @@ use taillab_model::{Monotonic, Nanos, Tid};
 use super::account::ThreadAccount;
 use super::disk::{DiskFile, READ};
 use super::record::Recorder;
-use super::spec::HolderDoes;
+use super::spec::HolderActivity;
 use crate::clock;
 
 /// The name of the thread, as the kernel knows it.
@@ -60,11 +60,11 @@ enum Occupation {
 }
 
 impl Occupation {
-    fn of(does: HolderDoes) -> io::Result<Self> {
+    fn of(does: HolderActivity) -> io::Result<Self> {
         Ok(match does {
-            HolderDoes::Sleep => Self::Sleep,
-            HolderDoes::Read => Self::Read(DiskFile::direct_in(&temp_dir(), 1)?),
-            HolderDoes::Burn => Self::Burn,
+            HolderActivity::Sleep => Self::Sleep,
+            HolderActivity::Read => Self::Read(DiskFile::direct_in(&temp_dir(), 1)?),
+            HolderActivity::Burn => Self::Burn,
         })
     }
 
@@ -86,7 +86,7 @@ impl Occupation {
 
 /// The thread that holds the lock. Dropping it ends it.
 pub(super) struct Holder {
-    does: HolderDoes,
+    does: HolderActivity,
     tid: Arc<AtomicI32>,
     /// An eventfd that is readable once the thread must end.
     end: Arc<OwnedFd>,
@@ -94,7 +94,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn start(lock: &Arc<ServerLock>, does: HolderDoes) -> io::Result<Self> {
+    pub(super) fn start(lock: &Arc<ServerLock>, does: HolderActivity) -> io::Result<Self> {
         let occupation = Occupation::of(does)?;
         let tid = Arc::new(AtomicI32::new(0));
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -124,8 +124,8 @@ impl Holder {
         let tid = Some(self.tid.load(Relaxed) as Tid).filter(|tid| *tid > 0)?;
         let (name, pid, tid) = (HOLDER.to_owned(), None, Some(tid));
         Some(match self.does {
-            HolderDoes::Sleep | HolderDoes::Burn => Culprit::Thread { name, pid, tid },
-            HolderDoes::Read => Culprit::Chain {
+            HolderActivity::Sleep | HolderActivity::Burn => Culprit::Thread { name, pid, tid },
+            HolderActivity::Read => Culprit::Chain {
                 name,
                 pid,
                 tid,

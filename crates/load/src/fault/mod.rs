@@ -40,10 +40,10 @@ use self::disk::DiskFile;
 use self::lock::{Holder, ServerLock};
 use self::pages::FreshPages;
 use self::record::Recorder;
-use self::upstream::Asker;
+use self::upstream::UpstreamClient;
 use crate::ground_truth::{GroundTruth, InjectedSource};
 
-pub use self::spec::{BadFault, Fault, HolderDoes};
+pub use self::spec::{BadFault, Fault, HolderActivity};
 use crate::clock;
 use crate::serve::BeforeRequest;
 
@@ -194,7 +194,7 @@ impl Fault {
             // a first touch is CPU work of the worker: it does not sleep
             Self::Slow { .. } | Self::FreshPages { .. } => Cause::SlowService,
             Self::Lock {
-                does: HolderDoes::Read,
+                does: HolderActivity::Read,
                 ..
             } => Cause::BlockedIo,
             Self::Lock { .. } => Cause::BlockedLock,
@@ -222,7 +222,7 @@ struct WorkerFault {
     /// The worker's own pages, for [`Fault::FreshPages`].
     pages: Option<FreshPages>,
     /// The worker's own connection, for [`Fault::Upstream`].
-    asker: Option<Asker>,
+    asker: Option<UpstreamClient>,
 }
 
 impl WorkerFaults {
@@ -241,7 +241,7 @@ impl WorkerFaults {
                     _ => None,
                 },
                 asker: match fault {
-                    Fault::Upstream { port, .. } => Some(Asker::new(*port)),
+                    Fault::Upstream { port, .. } => Some(UpstreamClient::new(*port)),
                     _ => None,
                 },
             })

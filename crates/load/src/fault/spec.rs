@@ -25,7 +25,7 @@ pub enum Fault {
         /// How long it holds it.
         held: Nanos,
         /// What it does meanwhile.
-        does: HolderDoes,
+        does: HolderActivity,
     },
     /// One in `every` requests of a worker touches fresh pages of memory.
     FreshPages {
@@ -69,7 +69,7 @@ pub enum Fault {
 
 /// What a thread does while it holds the server's lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HolderDoes {
+pub enum HolderActivity {
     /// It sleeps by a timer.
     #[default]
     Sleep,
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Option<Fault> {
             Fault::Lock {
                 every: time(every)?,
                 held: time(held)?,
-                does: HolderDoes::named(does)?,
+                does: HolderActivity::named(does)?,
             }
         }
         "fault" => Fault::FreshPages {
@@ -197,7 +197,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl HolderDoes {
+impl HolderActivity {
     /// As it is written after the length of a hold.
     const fn suffix(self) -> &'static str {
         match self {

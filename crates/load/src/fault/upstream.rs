@@ -13,12 +13,12 @@ pub(super) fn address(port: NonZeroU16) -> SocketAddr {
 }
 
 /// A worker's connection to the other server, made with the first question: that server may start later than this one.
-pub(super) struct Asker {
+pub(super) struct UpstreamClient {
     port: NonZeroU16,
     connection: Option<TcpStream>,
 }
 
-impl Asker {
+impl UpstreamClient {
     pub(super) const fn new(port: NonZeroU16) -> Self {
         Self {
             port,

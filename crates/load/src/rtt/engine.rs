@@ -7,7 +7,7 @@ use taillab_model::{Monotonic, Nanos};
 
 use super::error::RttError;
 use super::message::{Arrived, Message};
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 use crate::clock::now;
 
 /// After this many messages lost in a row the server counts as gone.
@@ -185,7 +185,7 @@ impl Engine<'_> {
         }
         while self.open > 0 {
             match wire.receive()? {
-                Received::Message { connection, bytes } => {
+                WaitOutcome::Message { connection, bytes } => {
                     let received = now();
                     let Some(player) = self.players.get(connection) else {
                         continue;
@@ -208,7 +208,7 @@ impl Engine<'_> {
                         self.overdue(wire, received)?;
                     }
                 }
-                Received::Nothing => {
+                WaitOutcome::Nothing => {
                     if self.task.stop.load(Relaxed) {
                         return Ok(());
                     }

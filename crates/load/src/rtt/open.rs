@@ -13,7 +13,7 @@ use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
 use super::shm::Memory;
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 use super::xdp::Xdp;
 use crate::protocol::DatagramProtocol;
 use crate::protocol::echo::{Echo, EchoDatagrams, EchoStream, MAX_STREAM_BYTES};
@@ -194,12 +194,12 @@ impl DatagramTransport for InTurn {
 
     fn receive(&mut self) -> Receipt<'_> {
         let connection = match self.wire.look() {
-            Ok(Received::Message { connection, bytes }) => {
+            Ok(WaitOutcome::Message { connection, bytes }) => {
                 self.received.clear();
                 self.received.extend_from_slice(bytes);
                 connection
             }
-            Ok(Received::Nothing) | Err(_) => return Receipt::Nothing,
+            Ok(WaitOutcome::Nothing) | Err(_) => return Receipt::Nothing,
         };
         self.is_free(connection);
         Receipt::Datagram {
@@ -230,11 +230,11 @@ mod tests {
     use crate::rtt::peer::PeerSpec;
 
     /// What is under way, as connection and bytes.
-    type UnderWay = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
+    type InFlight = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
 
     /// Returns what it was sent, unless it is told to hold it.
     struct Mirror {
-        under_way: UnderWay,
+        under_way: InFlight,
         holds: Rc<RefCell<bool>>,
         received: Vec<u8>,
     }
@@ -246,15 +246,15 @@ mod tests {
             Ok(())
         }
 
-        fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
             if *self.holds.borrow() {
-                return Ok(Received::Nothing);
+                return Ok(WaitOutcome::Nothing);
             }
             let Some((connection, bytes)) = self.under_way.borrow_mut().pop_front() else {
-                return Ok(Received::Nothing);
+                return Ok(WaitOutcome::Nothing);
             };
             self.received = bytes;
-            Ok(Received::Message {
+            Ok(WaitOutcome::Message {
                 connection,
                 bytes: &self.received,
             })
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_message_takes_an_idle_connection_or_waits_for_one() {
-        let under_way = UnderWay::default();
+        let under_way = InFlight::default();
         let holds = Rc::new(RefCell::new(true));
         let mirror = Mirror {
             under_way: Rc::clone(&under_way),
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn where_messages_get_lost_none_waits_for_an_answer() {
-        let under_way = UnderWay::default();
+        let under_way = InFlight::default();
         let mirror = Mirror {
             under_way: Rc::clone(&under_way),
             holds: Rc::new(RefCell::new(true)),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::error::RttError;
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 
 /// Looks before a wait returns to the engine.
 const LOOKS: u32 = 4096;
@@ -145,7 +145,7 @@ impl Memory {
 
     /// Looks for a message this many times.
     #[inline]
-    fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
+    fn within(&mut self, looks: u32) -> Result<WaitOutcome<'_>, RttError> {
         for _ in 0..looks {
             for connection in 0..self.pairs.len() {
                 if !self.waits[connection] {
@@ -153,12 +153,12 @@ impl Memory {
                 }
                 if let Some(bytes) = self.pairs[connection].answers.get(self.sent[connection]) {
                     self.waits[connection] = false;
-                    return Ok(Received::Message { connection, bytes });
+                    return Ok(WaitOutcome::Message { connection, bytes });
                 }
             }
             spin_loop();
         }
-        Ok(Received::Nothing)
+        Ok(WaitOutcome::Nothing)
     }
 }
 
@@ -174,12 +174,12 @@ impl Wire for Memory {
     }
 
     #[inline]
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         self.within(LOOKS)
     }
 
     #[inline]
-    fn look(&mut self) -> Result<Received<'_>, RttError> {
+    fn look(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         self.within(1)
     }
 }
@@ -200,7 +200,7 @@ mod tests {
                 let message = [k as u8; 16];
                 memory.send(connection, &message).unwrap();
                 loop {
-                    if let Received::Message {
+                    if let WaitOutcome::Message {
                         connection: found,
                         bytes,
                     } = memory.receive().unwrap()

@@ -13,7 +13,7 @@ use taillab_model::{Monotonic, Nanos};
 
 use super::error::RttError;
 use super::kinds::Mode;
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 use crate::clock::now;
 use crate::endpoint::Endpoint;
 use crate::transport::descriptors::{errno, fault};
@@ -337,7 +337,7 @@ impl Wire for Sockets {
     }
 
     #[inline]
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         let found = match &mut self.wait {
             Wait::Block => {
                 let found = self.sockets[0].take(RecvFlags::empty())?;
@@ -358,11 +358,11 @@ impl Wire for Sockets {
             }
         };
         Ok(match found {
-            Some(connection) => Received::Message {
+            Some(connection) => WaitOutcome::Message {
                 connection,
                 bytes: self.sockets[connection].message(),
             },
-            None => Received::Nothing,
+            None => WaitOutcome::Nothing,
         })
     }
 }
@@ -411,7 +411,7 @@ mod tests {
         let mut buffer = [0; 16];
         let (length, client) = server.recv_from(&mut buffer).unwrap();
         server.send_to(&buffer[..length], client).unwrap();
-        while matches!(wire.receive().unwrap(), Received::Nothing) {}
+        while matches!(wire.receive().unwrap(), WaitOutcome::Nothing) {}
         drop(server);
         // the kernel delivers the error a moment later
         let error = (0..3_000).find_map(|_| {

@@ -12,7 +12,7 @@ use taillab_model::Nanos;
 use super::error::RttError;
 use super::kinds::Mode;
 use super::socket::{LONGEST_SLEEP, Socket};
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 use crate::endpoint::Endpoint;
 
 /// The lowest bit of a completion's user data: set for a receive, clear for a send. The other bits
@@ -197,7 +197,7 @@ impl Wire for Ring {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         // the last message was not the answer, which is still to come, or it was the connection's last
         if let Some(connection) = self.taken.take() {
             self.queue(connection, RECEIVED)?;
@@ -207,13 +207,13 @@ impl Wire for Ring {
             match self.complete()? {
                 Some(Some(connection)) => {
                     self.taken = Some(connection);
-                    return Ok(Received::Message {
+                    return Ok(WaitOutcome::Message {
                         connection,
                         bytes: self.ports[connection].socket.message(),
                     });
                 }
                 Some(None) => {}
-                None if slept => return Ok(Received::Nothing),
+                None if slept => return Ok(WaitOutcome::Nothing),
                 None => {
                     let args = SubmitArgs::new().timespec(&self.sleep);
                     match self.ring.submitter().submit_with_args(1, &args) {
@@ -258,9 +258,9 @@ mod tests {
         ring.send(0, &[1; 16]).unwrap();
         ring.send(0, &[2; 16]).unwrap();
         assert_eq!(ring.in_flight, 2);
-        assert!(matches!(ring.receive().unwrap(), Received::Nothing));
+        assert!(matches!(ring.receive().unwrap(), WaitOutcome::Nothing));
         ring.send(0, &[3; 16]).unwrap();
-        assert!(matches!(ring.receive().unwrap(), Received::Nothing));
+        assert!(matches!(ring.receive().unwrap(), WaitOutcome::Nothing));
         let arrived = || {
             let mut buffer = [0; 16];
             server.recv(&mut buffer).unwrap();

@@ -16,13 +16,13 @@ pub(super) trait Wire {
     ///
     /// # Errors
     /// When a connection is gone.
-    fn receive(&mut self) -> Result<Received<'_>, RttError>;
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError>;
 
     /// Looks once for a message, for a caller that must not wait.
     ///
     /// # Errors
     /// When a connection is gone.
-    fn look(&mut self) -> Result<Received<'_>, RttError> {
+    fn look(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         self.receive()
     }
 
@@ -53,7 +53,7 @@ pub(super) trait Wire {
 
 /// The result of one wait.
 #[derive(Debug)]
-pub(super) enum Received<'a> {
+pub(super) enum WaitOutcome<'a> {
     /// No whole message.
     Nothing,
     /// A message.

@@ -3,7 +3,7 @@
 use taillab_model::load_result::LoadReport;
 use taillab_model::load_result::Mode;
 use taillab_model::summary::{ClientKind, ClientsSummary, Reason};
-use taillab_model::threshold::{Figures, Standing, Threshold};
+use taillab_model::threshold::{ErrorCount, Figures, Standing, Threshold};
 use taillab_model::{Distribution, Nanos};
 use taillab_report::junit::junit;
 use taillab_report::load::LoadDocument;
@@ -57,7 +57,10 @@ fn hold_some_limits(report: &mut LoadReport) {
         before: None,
         latency: &load.response_time,
         latency_name: "response time",
-        errors: (load.errors.failed_requests(), load.requests),
+        errors: ErrorCount {
+            failed: load.errors.failed_requests(),
+            all: load.requests,
+        },
         standing: Standing::Sound,
     };
     report.assertions = ["p50<=1s", "p99<=1us", "p99.999<=1ms"]

@@ -7,7 +7,7 @@ use taillab_console::exit::{Exit, Failure};
 use taillab_console::rights::{Remaining, give_up_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::pipeline::{
-    self, Attachments, MeasurementFacts, Shown, Source, Spool, limits, next_steps,
+    self, Attachments, MeasurementFacts, Presentation, Source, Spool, limits, next_steps,
 };
 use taillab_host::Roots;
 
@@ -33,7 +33,7 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     if let Some(dir) = &mut dir {
         pipeline::save(dir, &analysed, &attachments);
     }
-    let shown = Shown {
+    let shown = Presentation {
         saved: dir.as_ref().and_then(RunDir::whole),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),

@@ -76,7 +76,7 @@ pub struct Charge {
 
 /// How often something happened, and for how long together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Happened {
+pub struct OccurrenceSum {
     /// How often.
     pub times: u64,
     /// In nanoseconds.
@@ -120,11 +120,11 @@ pub struct Block {
     /// There are causes and findings: they are not withdrawn.
     pub is_told: bool,
     /// What the log of the injection says of what ended in the time of this recording, as events are counted.
-    pub logged: Happened,
+    pub logged: OccurrenceSum,
     /// The length of that which began in it, too, as requests are charged; in nanoseconds.
     pub begun_ns: f64,
     /// What the explanation says of the right causes and culprits.
-    pub found: Happened,
+    pub found: OccurrenceSum,
     /// The first finding that is about a cause is about the right one.
     pub is_first: bool,
     /// The sojourns in the second ideal, summed over the requests, in nanoseconds; `None` where that is not known.

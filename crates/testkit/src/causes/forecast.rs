@@ -8,7 +8,7 @@ use taillab_model::interval::{Estimate, median};
 use taillab_model::{Nanos, Quantile};
 
 use super::criteria::{FORECAST_TOLERANCE, QUANTILES};
-use super::judge::{Criterion, Verdict};
+use super::judge::{Criterion, Equivalence, Verdict};
 use super::kind::Fix;
 use super::pair::Pair;
 
@@ -150,7 +150,11 @@ impl ForecastPoint {
 /// Judges the median of predicted ÷ measured.
 fn judge(q: f64, error: Option<Estimate>) -> Criterion {
     let what = format!("forecast p{}", 100.0 * q);
-    Criterion::judge(what, (1.0, FORECAST_TOLERANCE), error)
+    let wanted = Equivalence {
+        target: 1.0,
+        tolerance: FORECAST_TOLERANCE,
+    };
+    Criterion::judge(what, wanted, error)
 }
 
 #[cfg(test)]

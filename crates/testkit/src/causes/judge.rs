@@ -43,13 +43,20 @@ pub struct Criterion {
     pub verdict: Verdict,
 }
 
+/// What an estimate must be, and how far it may be off.
+#[derive(Clone, Copy)]
+pub(super) struct Equivalence {
+    pub(super) target: f64,
+    pub(super) tolerance: f64,
+}
+
 impl Criterion {
     /// A test of equivalence (two one-sided tests; Schuirmann 1987): an estimate passes if its whole interval is
     /// within the tolerance, and fails if the whole interval is beyond it on one side. Otherwise it is not known well
     /// enough.
     pub(super) fn judge(
         what: impl Into<String>,
-        (target, tolerance): (f64, f64),
+        Equivalence { target, tolerance }: Equivalence,
         estimate: Option<PairedEstimate>,
     ) -> Self {
         let (least, most) = (target - tolerance, target + tolerance);
@@ -72,7 +79,11 @@ impl Criterion {
     /// What was charged in each pair against the delay that the client saw, both in nanoseconds:
     /// their ratio must be `target`. Inconclusive unless the client certainly saw a delay.
     pub(super) fn of_charge(what: &str, target: f64, pairs: &[(f64, f64)]) -> Self {
-        let mut judged = Self::judge(what, (target, CHARGE_TOLERANCE), looked_at(pairs));
+        let wanted = Equivalence {
+            target,
+            tolerance: CHARGE_TOLERANCE,
+        };
+        let mut judged = Self::judge(what, wanted, looked_at(pairs));
         let delays: Vec<(f64, f64)> = pairs.iter().map(|(_, delay)| (*delay, 1.0)).collect();
         let is_certain = ratio_of_sums(&delays).is_some_and(|delay| delay.lo > 0.0);
         if !is_certain {
@@ -83,12 +94,20 @@ impl Criterion {
 
     /// By how much longer the second ideal takes, and by how much longer the client waited.
     pub(super) fn of_second_ideal(pairs: &[(f64, f64)]) -> Self {
-        Self::judge("second ideal", (1.0, OWN_WORK_TOLERANCE), looked_at(pairs))
+        let wanted = Equivalence {
+            target: 1.0,
+            tolerance: OWN_WORK_TOLERANCE,
+        };
+        Self::judge("second ideal", wanted, looked_at(pairs))
     }
 
     /// How often something happened, or for how long together, by the explanation and by the injection's own log.
     pub(super) fn of_events(what: &str, pairs: &[(f64, f64)]) -> Self {
-        Self::judge(what, (1.0, EVENTS_TOLERANCE), looked_at(pairs))
+        let wanted = Equivalence {
+            target: 1.0,
+            tolerance: EVENTS_TOLERANCE,
+        };
+        Self::judge(what, wanted, looked_at(pairs))
     }
 
     /// How many of the intervals contain what they are of. Passes if more than half certainly do, and fails if 90 %
@@ -118,7 +137,11 @@ impl Criterion {
 
     /// What was charged in each pair, relative to a scale, where nothing should be charged.
     pub(super) fn of_nothing(what: &str, tolerance: f64, pairs: &[(f64, f64)]) -> Self {
-        Self::judge(what, (0.0, tolerance), looked_at(pairs))
+        let wanted = Equivalence {
+            target: 0.0,
+            tolerance,
+        };
+        Self::judge(what, wanted, looked_at(pairs))
     }
 }
 

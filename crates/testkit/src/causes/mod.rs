@@ -15,7 +15,7 @@ mod result;
 mod setup;
 
 pub use self::block::{
-    BadRecording, Block, BlockTruth, Charge, ClientBlock, Happened, RequestCharge,
+    BadRecording, Block, BlockTruth, Charge, ClientBlock, OccurrenceSum, RequestCharge,
 };
 pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};

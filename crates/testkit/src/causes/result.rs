@@ -9,7 +9,7 @@ use taillab_load::ground_truth::InjectedSource;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
-use super::block::{Happened, RequestCharge};
+use super::block::{OccurrenceSum, RequestCharge};
 use super::criteria::{CHARGE_TOLERANCE, IMPOSSIBLE, IMPOSSIBLE_TOLERANCE, MOST_BY_CHANCE};
 use super::forecast::Forecast;
 use super::judge::{Criterion, Verdict, overall};
@@ -219,7 +219,7 @@ fn second_ideal(setup: &Setup, pairs: &[Pair], results: &[PairResult]) -> Option
 /// Criteria for what the result tells of the injection, besides its charge.
 fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
     let pairs: Vec<&Pair> = pairs.iter().filter(|pair| pair.with.is_told).collect();
-    let of = |value: &dyn Fn(&Happened) -> f64| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&OccurrenceSum) -> f64| -> Vec<(f64, f64)> {
         let both = pairs
             .iter()
             .map(|pair| (&pair.with.found, &pair.with.logged));
@@ -481,7 +481,7 @@ mod tests {
 
     /// Eight pauses of 8 ms each in a block, of which the explanation finds so many, of such a length.
     fn told_of_pauses(times: u64, each_ns: f64, is_first: bool, is_told: bool) -> Vec<Verdict> {
-        let happened = |times: u64, each_ns: f64| Happened {
+        let happened = |times: u64, each_ns: f64| OccurrenceSum {
             times,
             length_ns: times as f64 * each_ns,
         };

@@ -1,5 +1,7 @@
 //! A thread that competes for the server's CPU as another process would.
 
+use std::ops::Range;
+
 use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
 
 use taillab_model::explanation::Cause;
@@ -48,10 +50,10 @@ pub fn background(cpu: u32, schedule: Schedule) -> Result<Disturber, InjectionEr
 
 /// Uses `time` of CPU time and notes when it had the CPU; returns the number of stretches for which
 /// there was no room.
-fn burn(time: Nanos, ran: &mut Vec<(Monotonic, Monotonic)>) -> u64 {
+fn burn(time: Nanos, ran: &mut Vec<Range<Monotonic>>) -> u64 {
     let mut unrecorded = 0;
     keep_busy(time, |from, to| match ran.len() < ran.capacity() {
-        true => ran.push((from, to)),
+        true => ran.push(from..to),
         false => unrecorded += 1,
     });
     unrecorded
@@ -71,11 +73,11 @@ mod tests {
         let after = now();
         let used: Nanos = ran
             .iter()
-            .map(|(from, to)| to.saturating_since(*from))
+            .map(|stretch| stretch.end.saturating_since(stretch.start))
             .sum();
         assert!(used >= Nanos::from_millis(3));
         assert!(used <= after.saturating_since(before));
-        assert!(ran.is_sorted() && ran[0].0 >= before);
+        assert!(ran.is_sorted_by_key(|stretch| stretch.start) && ran[0].start >= before);
     }
 
     #[test]

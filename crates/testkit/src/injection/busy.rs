@@ -1,5 +1,7 @@
 //! A BPF program that keeps a CPU busy, at the expense of the thread on it.
 
+use std::ops::Range;
+
 use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
 
 use taillab_model::{Monotonic, Nanos};
@@ -67,7 +69,7 @@ impl BusyTimes {
         let read = |key| self.0.get(key).map_err(system("read a BPF map", remedy));
         let done = read(0)?.0;
         let recorded = done.min(u64::from(ROOM) - 1);
-        let mut pieces: Vec<(Monotonic, Monotonic)> = Vec::new();
+        let mut pieces: Vec<Range<Monotonic>> = Vec::new();
         for key in 1..=recorded as u32 {
             let (from, to) = read(key)?;
             let (from, to) = (
@@ -75,8 +77,8 @@ impl BusyTimes {
                 Monotonic::from_nanos_since_boot(to),
             );
             match pieces.last_mut() {
-                Some(last) if from.saturating_since(last.1) < together => last.1 = to,
-                _ => pieces.push((from, to)),
+                Some(last) if from.saturating_since(last.end) < together => last.end = to,
+                _ => pieces.push(from..to),
             }
         }
         let intervals = pieces

@@ -203,7 +203,7 @@ pub fn quota(
                 let Ok(after) = group.throttled() else { return };
                 let held = after.held.saturating_sub(before.held);
                 if lifted.is_ok() && held > Nanos::ZERO {
-                    let held = (earlier(to_ns, held), to_ns);
+                    let held = earlier(to_ns, held)..to_ns;
                     intervals.push(InjectedInterval {
                         times: throttles_within(before, at_end, after),
                         ..InjectedInterval::on_cpu(server_cpu, held)

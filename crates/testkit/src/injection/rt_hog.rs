@@ -77,7 +77,7 @@ pub fn rt_hog(cpu: u32, server: &[u32], appetite: Appetite) -> Result<Disturber,
                     let before = std::mem::replace(&mut served, on_cpu(&accounts));
                     let to_ns = earlier(at, served.saturating_sub(before));
                     if to_ns.saturating_since(last) > HELD_BACK {
-                        intervals.push(InjectedInterval::on_cpu(cpu, (last, to_ns)));
+                        intervals.push(InjectedInterval::on_cpu(cpu, last..to_ns));
                     }
                     asked = at;
                 }

@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use taillab_host::clock::now;
 use taillab_host::process::set_fifo;
 use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
-use taillab_model::explanation::{Cause, Culprit, StoppedFor};
+use taillab_model::explanation::{Cause, Culprit, ServerStop};
 
 use super::disturber::{Disturber, sleep_until};
 use super::{InjectionError, Schedule, system};
@@ -48,11 +48,11 @@ pub fn stops(
                 // also where one of them could not be stopped: none may stay behind
                 let continued = send(&processes, Signal::CONT);
                 if stopped.and(continued).is_ok() {
-                    intervals.push(InjectedInterval::on_cpu(server_cpu, (from, now())));
+                    intervals.push(InjectedInterval::on_cpu(server_cpu, from..now()));
                 }
             });
             let culprit = Culprit::Runtime {
-                task: StoppedFor::Signal.task().to_owned(),
+                task: ServerStop::Signal.task().to_owned(),
                 threads: Vec::new(),
             };
             GroundTruth::of_one(

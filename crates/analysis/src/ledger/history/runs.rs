@@ -6,8 +6,9 @@
 //! positions then take only a few blocks of each size.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use super::summed::{Sum, Summed};
+use super::summed::{RunSums, Sum};
 use crate::id_map::IdMap;
 use crate::ledger::label::Label;
 
@@ -101,7 +102,7 @@ pub(super) struct Runs {
     /// Whole blocks, the smallest first. The last run is in none of them, since it may still grow.
     blocks: Vec<Blocks>,
     /// Memory in which a block is summed.
-    block: Summed,
+    block: RunSums,
 }
 
 impl Runs {
@@ -267,11 +268,11 @@ impl Runs {
 
     /// The places of the runs in which a stretch begins and ends. The whole stretch must still be stored;
     /// `guess` is where these places probably are.
-    pub(super) fn places(&self, from: u64, to: u64, guess: (usize, usize)) -> (usize, usize) {
-        let first = self.first_behind(guess.0, |end| end <= from);
+    pub(super) fn places(&self, from: u64, to: u64, guess: &Range<usize>) -> (usize, usize) {
+        let first = self.first_behind(guess.start, |end| end <= from);
         let last = match to == self.end {
             true => self.runs.len() - 1,
-            false => self.first_behind(guess.1, |end| end < to),
+            false => self.first_behind(guess.end, |end| end < to),
         };
         (first, last)
     }

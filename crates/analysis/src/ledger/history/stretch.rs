@@ -41,8 +41,8 @@ impl Stretch {
         if from == to {
             return 0;
         }
-        let guess = (self.runs.start.saturating_sub(1), self.runs.end);
-        let (first, last) = runs.places(from, to, guess);
+        let guess = self.runs.start.saturating_sub(1)..self.runs.end;
+        let (first, last) = runs.places(from, to, &guess);
         let mut run = |place: usize| {
             let (label, begin, end) = runs.span(place);
             add(label, end.min(to) - begin.max(from));

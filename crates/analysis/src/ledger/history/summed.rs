@@ -20,13 +20,13 @@ impl Sum {
 
 /// Sums in the order of their first runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Summed {
+pub(super) struct RunSums {
     sums: Vec<Sum>,
     /// By label: its place in the list plus one, or zero.
     places: Vec<u32>,
 }
 
-impl Summed {
+impl RunSums {
     pub(super) fn sums(&self) -> &[Sum] {
         &self.sums
     }

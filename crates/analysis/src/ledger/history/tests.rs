@@ -98,12 +98,12 @@ fn what_held_a_worker_up_before_it_moved_is_not_forgotten() {
     let given = worker.visit(&cpus, 4, 15, &mut |label, ns| seen.push((label, ns)));
     assert_eq!((given, seen), (11, vec![(1, 6), (2, 5)]));
     let stretches = &mut Stretches::default();
-    let given = worker.sum(0, &cpus, (4, 15), stretches, &mut |label, ns| {
+    let given = worker.sum(0, &cpus, 4..15, stretches, &mut |label, ns| {
         summed.push((label, ns));
     });
     assert_eq!((given, summed), (11, vec![(1, 6), (2, 5)]));
     // only of the first CPU
-    let given = worker.sum(0, &cpus, (2, 8), stretches, &mut |_, _| {});
+    let given = worker.sum(0, &cpus, 2..8, stretches, &mut |_, _| {});
     assert_eq!(given, 6);
 }
 
@@ -245,7 +245,7 @@ proptest! {
             prop_assert_eq!(joined(&seen), joined(expected));
             seen.clear();
             let given = worker.sum(
-                0, &cpus, (from, to), &mut stretches, &mut |label, ns| seen.push((label, ns)),
+                0, &cpus, from..to, &mut stretches, &mut |label, ns| seen.push((label, ns)),
             );
             prop_assert_eq!(given, to - from);
             prop_assert_eq!(sums(&seen), sums(expected));

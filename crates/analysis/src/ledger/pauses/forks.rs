@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use taillab_model::explanation::StoppedFor;
+use taillab_model::explanation::ServerStop;
 use taillab_model::{Monotonic, Tid};
 
 use super::{Pause, last_until, served_at};
@@ -58,7 +58,7 @@ impl Forks {
                 found.extend(forks_of(parent, ends, matched, timeline));
             }
             if found.len() > before {
-                labels.stopped_by(StoppedFor::Fork, &name);
+                labels.stopped_by(ServerStop::Fork, &name);
             }
         }
         found
@@ -126,7 +126,7 @@ fn forks_of(parent: Tid, ends_ns: Vec<u64>, matched: &Matched, timeline: &Timeli
         (to_ns - from_ns >= LEAST_NS).then_some(Pause {
             from_ns,
             to_ns,
-            why: StoppedFor::Fork,
+            why: ServerStop::Fork,
             of: Some(parent),
         })
     });

@@ -6,7 +6,7 @@
 //! waits for a CPU that another program has.
 
 use taillab_model::Tid;
-use taillab_model::explanation::StoppedFor;
+use taillab_model::explanation::ServerStop;
 
 use super::{LONGEST_GAP_NS, Pause};
 use crate::id_map::IdMap;
@@ -95,12 +95,12 @@ pub(super) fn collections(timeline: &Timeline, labels: &mut Labels) -> Vec<Pause
     let spans = between(&changes);
     if !spans.is_empty() {
         seen.into_iter()
-            .for_each(|name| labels.stopped_by(StoppedFor::Collection, name));
+            .for_each(|name| labels.stopped_by(ServerStop::Collection, name));
     }
     let pause = |(from_ns, to_ns)| Pause {
         from_ns,
         to_ns,
-        why: StoppedFor::Collection,
+        why: ServerStop::Collection,
         of: None,
     };
     spans.into_iter().map(pause).collect()

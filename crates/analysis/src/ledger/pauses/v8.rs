@@ -7,7 +7,7 @@
 //! these threads came onto CPUs, or from when the main thread last read or wrote, until it is on a CPU again.
 //! Where such a thread has the CPU that the main thread waits for, that is the collection's doing as well.
 
-use taillab_model::explanation::StoppedFor;
+use taillab_model::explanation::ServerStop;
 use taillab_model::{Nanos, Tid};
 
 use super::{LONGEST_GAP_NS, Pause, last_until, served_at};
@@ -48,7 +48,7 @@ pub(super) fn collections(matched: &Matched, timeline: &Timeline, labels: &Label
             found.extend(pauses.into_iter().map(|(from_ns, to_ns)| Pause {
                 from_ns,
                 to_ns,
-                why: StoppedFor::CollectionOfV8,
+                why: ServerStop::CollectionOfV8,
                 of: Some(main),
             }));
         }

@@ -1,11 +1,12 @@
 //! Queues that several workers share: who could take a request that waits, and since when a worker is free for it.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use taillab_model::explanation::Cause;
 
 use super::ServerState;
-use crate::ledger::common::{CommonQueue, Done, Free};
+use crate::ledger::common::{CommonQueue, FreeWorker, WorkDone};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who};
 use crate::ledger::lengths::scaled;
@@ -40,9 +41,9 @@ impl ServerState {
         }
     }
 
-    /// A request of a shared queue comes to it, and is begun at `begin_ns`.
-    pub(in crate::ledger) fn comes_to(&mut self, queue: usize, id: RequestId, times: (u64, u64)) {
-        let (at_ns, begin_ns) = times;
+    /// A request of a shared queue comes to it at the start of its wait, and is begun at the end.
+    pub(in crate::ledger) fn comes_to(&mut self, queue: usize, id: RequestId, wait: Range<u64>) {
+        let (at_ns, begin_ns) = (wait.start, wait.end);
         self.settle_all(queue, at_ns);
         let done = self.done(queue);
         // the stack lists the latest first
@@ -66,10 +67,10 @@ impl ServerState {
     }
 
     /// What the workers of a queue have done for the requests that they serve.
-    fn done(&self, queue: usize) -> Done {
+    fn done(&self, queue: usize) -> WorkDone {
         let service_ns = self.baseline.service_ns.max(1);
         let t = self.service_time.get();
-        let mut done = Done::default();
+        let mut done = WorkDone::default();
         for &w in &self.common[queue].workers {
             let worker = &self.workers[w];
             if let Some(serving) = worker.serving {
@@ -143,11 +144,11 @@ impl ServerState {
     }
 
     /// Worker `w`, which shares `queue`, is free for a request from now on.
-    pub(in crate::ledger) fn is_free(&mut self, w: usize, queue: usize, at_ns: u64) -> Free {
+    pub(in crate::ledger) fn is_free(&mut self, w: usize, queue: usize, at_ns: u64) -> FreeWorker {
         self.settle_all(queue, at_ns);
         let behind_ns = self.behind_ns(w);
         let worker = &self.workers[w];
-        Free {
+        FreeWorker {
             at_ns,
             position: worker.history.end(&self.histories),
             behind_ns,
@@ -207,8 +208,7 @@ impl ServerState {
     #[inline]
     pub(super) fn lose(&mut self, k: usize, label: Label, length: u64) {
         for capacity in &self.cpus[k].capacities {
-            let there = (capacity.workers, capacity.lent);
-            self.common[capacity.queue].loses(label, length, there);
+            self.common[capacity.queue].loses(label, length, capacity);
         }
     }
 }

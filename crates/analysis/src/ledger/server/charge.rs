@@ -1,5 +1,6 @@
 //! Charges what a CPU did: as work, or as a delay with its label in the CPU's delay history.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use taillab_model::Interrupt;
@@ -12,7 +13,7 @@ use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::pauses::{Pause, PausePart};
-use crate::ledger::trace::Happened;
+use crate::ledger::trace::TraceEntry;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until};
 
 impl ServerState {
@@ -35,14 +36,14 @@ impl ServerState {
                 self.charge(k, stretch, None);
                 continue;
             }
-            let parts = self.pauses_on(k, (stretch.from_ns, stretch.to_ns));
+            let parts = self.pauses_on(k, stretch.from_ns..stretch.to_ns);
             if parts.is_empty() {
                 self.charge(k, stretch, None);
             }
-            for ((from_ns, to_ns), pause) in parts {
+            for PausePart { span, pause } in parts {
                 let part = Stretch {
-                    from_ns,
-                    to_ns,
+                    from_ns: span.start,
+                    to_ns: span.end,
                     ..stretch
                 };
                 self.charge(k, part, pause);
@@ -52,7 +53,7 @@ impl ServerState {
 
     /// The parts of a stretch of CPU `k` with and without a pause; none if there is no pause in it. A process
     /// that stands still alone matters where its main thread was last.
-    fn pauses_on(&mut self, k: usize, span: (u64, u64)) -> Vec<PausePart> {
+    fn pauses_on(&mut self, k: usize, span: Range<u64>) -> Vec<PausePart> {
         let pauses = Arc::clone(&self.pauses);
         pauses.parts(span, |main| {
             let worker = self.by_tid.get(main);
@@ -72,7 +73,7 @@ impl ServerState {
         // nothing that the CPU does delays a worker that is held back
         let held_back = self.cpus[k].holds_back(from_ns);
         if self.receives(k, top) {
-            return self.received(k, held_back, (from_ns, length));
+            return self.received(k, held_back, from_ns..to_ns);
         }
         let cpu = &self.cpus[k];
         if cpu.active == 0 {
@@ -84,7 +85,7 @@ impl ServerState {
             let label = self.label(Cause::Pause, Who::Stopped(pause.why));
             let since_ns = pause.from_ns;
             let part_of = PartOf::Stay { since_ns };
-            return self.delay(k, label, (from_ns, to_ns), part_of, None);
+            return self.delay(k, label, from_ns..to_ns, part_of, None);
         }
         // waits without a sleep are the service's own
         let of = match top {
@@ -117,7 +118,7 @@ impl ServerState {
                     };
                     let label = self.label(cause, Who::Thread(thread));
                     let wait = self.wait(k);
-                    return self.delay(k, label, (from_ns, to_ns), wait, None);
+                    return self.delay(k, label, from_ns..to_ns, wait, None);
                 }
             },
         };
@@ -129,7 +130,7 @@ impl ServerState {
             Top::Idle { .. } | Top::Nothing => self.wait(k),
             _ => self.cpus[k].segment_at(from_ns),
         };
-        self.delay(k, label, (from_ns, to_ns), part_of, of);
+        self.delay(k, label, from_ns..to_ns, part_of, of);
     }
 
     /// Whether this is the receive softirq, or the interrupt that raised it.
@@ -147,7 +148,9 @@ impl ServerState {
     }
 
     /// CPU `k` received packets. Within the tokens, that is work, as far as a slower CPU did not prolong it.
-    fn received(&mut self, k: usize, held_back: bool, (from_ns, length): (u64, u64)) {
+    fn received(&mut self, k: usize, held_back: bool, span: Range<u64>) {
+        let (from_ns, to_ns) = (span.start, span.end);
+        let length = to_ns - from_ns;
         let slower = self.speed.shorter_ns(from_ns, length);
         let work = (length - slower).min(self.tokens_ns);
         self.tokens_ns -= work;
@@ -158,21 +161,21 @@ impl ServerState {
         for capacity in &self.cpus[k].capacities {
             self.common[capacity.queue].receives(work);
         }
-        self.note(k, Happened::Received, work);
+        self.note(k, TraceEntry::Received, work);
         let segment = self.cpus[k].segment_at(from_ns);
-        let (worked_ns, to_ns) = (from_ns + work, from_ns + length);
+        let worked_ns = from_ns + work;
         if held_back {
             let label = self.throttled_label();
-            return self.delay(k, label, (worked_ns, to_ns), segment, None);
+            return self.delay(k, label, worked_ns..to_ns, segment, None);
         }
         let slower_ns = worked_ns + slower;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, (worked_ns, slower_ns), segment, None);
+            self.delay(k, label, worked_ns..slower_ns, segment, None);
         }
         if slower_ns < to_ns {
             let label = self.label(Cause::Softirq, Who::Softirq(NET_RX));
-            self.delay(k, label, (slower_ns, to_ns), segment, None);
+            self.delay(k, label, slower_ns..to_ns, segment, None);
         }
     }
 
@@ -194,9 +197,8 @@ impl ServerState {
         }
     }
 
-    /// Worker `w` waits for CPU `k` from `at_ns` to `until_ns`. Determines whether it is held back, and
-    /// until when its wake-up is in progress.
-    pub(super) fn look_ahead(&mut self, k: usize, w: usize, (at_ns, until_ns): (u64, u64)) {
+    /// Worker `w` waits for CPU `k`. Determines whether it is held back, and until when its wake-up is in progress.
+    pub(super) fn look_ahead(&mut self, k: usize, w: usize, wait: Range<u64>) {
         let Some(place) = self.cpus[k].line else {
             return;
         };
@@ -204,8 +206,8 @@ impl ServerState {
         let worker = &self.workers[w];
         let cpu = &mut self.cpus[k];
         let ahead = cpu.ahead(line);
-        let (wait, tid) = ((at_ns, until_ns), worker.tid);
-        if self.policies.hold_back(&self.timeline, tid, wait, ahead) {
+        let (at_ns, until_ns) = (wait.start, wait.end);
+        if (self.policies).hold_back(&self.timeline, worker.tid, wait.clone(), ahead) {
             // of a wait that has not ended in this window, no more is known
             let until_ns = until_ns.min(self.timeline.to().nanos_since_boot());
             cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
@@ -256,12 +258,12 @@ impl ServerState {
             self.shares(k, w);
         }
         let Some(id) = serving else {
-            self.note(k, Happened::Work(None), work);
+            self.note(k, TraceEntry::Work(None), work);
             if over > 0 {
                 let label = self.label(Cause::OwnThreads, Who::Thread(tid));
                 let since_ns = to_ns - over;
                 let part_of = PartOf::Stay { since_ns };
-                self.delay(k, label, (since_ns, to_ns), part_of, None);
+                self.delay(k, label, since_ns..to_ns, part_of, None);
             }
             return;
         };
@@ -269,12 +271,12 @@ impl ServerState {
         let request = &mut self.requests[id];
         request.used_ns += work;
         request.over_ns += over + slower;
-        self.note(k, Happened::Work(Some(id)), work);
+        self.note(k, TraceEntry::Work(Some(id)), work);
         let service = PartOf::Service(self.requests[id].place);
         let over_ns = to_ns - over;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, (over_ns - slower, over_ns), service, Some(id));
+            self.delay(k, label, over_ns - slower..over_ns, service, Some(id));
         }
         if over == 0 {
             return;
@@ -284,23 +286,23 @@ impl ServerState {
         let fault_ns = over_ns + fault;
         if fault > 0 {
             let label = self.label(Cause::BlockedFault, Who::Nobody);
-            self.delay(k, label, (over_ns, fault_ns), service, Some(id));
+            self.delay(k, label, over_ns..fault_ns, service, Some(id));
         }
         let label = self.slow_service(w);
-        self.delay(k, label, (fault_ns, to_ns), service, Some(id));
+        self.delay(k, label, fault_ns..to_ns, service, Some(id));
     }
 
-    /// Adds the delay from `from_ns` to `to_ns` to CPU `k`; `of` is the request whose own service brought it
+    /// Adds the delay of this span to CPU `k`; `of` is the request whose own service brought it
     /// about.
     fn delay(
         &mut self,
         k: usize,
         label: Label,
-        (from_ns, to_ns): (u64, u64),
+        span: Range<u64>,
         part_of: PartOf,
         of: Option<RequestId>,
     ) {
-        let length = to_ns.saturating_sub(from_ns);
+        let length = span.end.saturating_sub(span.start);
         if length == 0 {
             return;
         }
@@ -314,8 +316,8 @@ impl ServerState {
             (PartOf::Service(_), Some(w)) => Site::Worker(w),
             _ => Site::Cpu(k),
         };
-        (self.disturbances).add(of_label, site, (from_ns, to_ns), part_of);
-        self.note(k, Happened::Delay(label, of), length);
+        (self.disturbances).add(of_label, site, span, part_of);
+        self.note(k, TraceEntry::Delay(label, of), length);
         self.brought_about(of, label, length);
     }
 
@@ -347,7 +349,7 @@ impl ServerState {
 
     /// Adds an entry to the wanted traces of workers that are on CPU `k` or wait for it.
     #[inline]
-    fn note(&mut self, k: usize, what: Happened, length: u64) {
+    fn note(&mut self, k: usize, what: TraceEntry, length: u64) {
         for &w in &self.traced_workers {
             let worker = &mut self.workers[w];
             if worker.history.attached() == Some(k) {

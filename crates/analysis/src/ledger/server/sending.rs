@@ -81,8 +81,8 @@ impl ServerState {
         let Some((label, _)) = request.unsent else {
             return;
         };
-        let span = (request.t6_ns, request.left_ns());
-        let part_of = PartOf::Sleep(span.0, Some(request.place));
+        let span = request.t6_ns..request.left_ns();
+        let part_of = PartOf::Sleep(span.start, Some(request.place));
         (self.disturbances).add((Cause::Client, label), Site::Worker(w), span, part_of);
     }
 

@@ -1,8 +1,9 @@
 //! Follows the states of a worker. Its delay history is that of its CPU, or grows for a reason of its own.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use taillab_model::explanation::{Cause, StoppedFor};
+use taillab_model::explanation::{Cause, ServerStop};
 use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
@@ -11,8 +12,9 @@ use crate::ledger::cpu::CpuClock;
 use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
-use crate::ledger::trace::Happened;
-use crate::ledger::worker::{CountedOn, LabelledPart};
+use crate::ledger::pauses::PausePart;
+use crate::ledger::trace::TraceEntry;
+use crate::ledger::worker::{CountingCpus, LabelledPart};
 use crate::timeline::{Sleep, Top, WorkerState};
 
 impl ServerState {
@@ -53,20 +55,16 @@ impl ServerState {
             (Cause::Pause, _) => PartOf::Stay { since_ns },
             _ => PartOf::Sleep(since_ns, place),
         };
-        self.workers[w].trace.note(Happened::Work(timer), work);
-        let rest_ns = self.slept_by_chain(w, of, (from_ns, slept_ns));
-        self.slept(w, (own, of), (rest_ns, slept_ns), sleep);
-        self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
+        self.workers[w].trace.note(TraceEntry::Work(timer), work);
+        let rest_ns = self.slept_by_chain(w, of, from_ns..slept_ns);
+        self.slept(w, (own, of), rest_ns..slept_ns, sleep);
+        self.held_up(w, (hypervisor, None), slept_ns..upto_ns, sleep);
     }
 
     /// Charges the parts of a sleep of worker `w` to what it waited for in the end. Returns where the rest begins, of
     /// which no more is known than who woke it.
-    fn slept_by_chain(
-        &mut self,
-        w: usize,
-        of: Option<RequestId>,
-        (mut from_ns, to_ns): (u64, u64),
-    ) -> u64 {
+    fn slept_by_chain(&mut self, w: usize, of: Option<RequestId>, span: Range<u64>) -> u64 {
+        let (mut from_ns, to_ns) = (span.start, span.end);
         while let Some(&part) = self.workers[w].chain.last()
             && from_ns < to_ns
         {
@@ -81,7 +79,7 @@ impl ServerState {
                     }
                     _ => (of, PartOf::Chain(self.workers[w].state_since_ns, place)),
                 };
-                self.slept(w, (part.label, of), (from_ns, end_ns), part_of);
+                self.slept(w, (part.label, of), from_ns..end_ns, part_of);
                 from_ns = end_ns;
             }
             if part.to_ns <= to_ns {
@@ -96,7 +94,7 @@ impl ServerState {
         &mut self,
         w: usize,
         (label, of): (Label, Option<RequestId>),
-        span: (u64, u64),
+        span: Range<u64>,
         sleep: PartOf,
     ) {
         if self.pauses.is_empty() {
@@ -104,11 +102,11 @@ impl ServerState {
         }
         let pauses = Arc::clone(&self.pauses);
         let tid = self.workers[w].tid;
-        let parts = pauses.parts(span, |main| main == tid);
+        let parts = pauses.parts(span.clone(), |main| main == tid);
         if parts.is_empty() {
             self.held_up(w, (label, of), span, sleep);
         }
-        for (span, pause) in parts {
+        for PausePart { span, pause } in parts {
             match pause {
                 Some(pause) => {
                     let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
@@ -126,10 +124,10 @@ impl ServerState {
         &mut self,
         w: usize,
         (label, of): (Label, Option<RequestId>),
-        (from_ns, to_ns): (u64, u64),
+        span: Range<u64>,
         part_of: PartOf,
     ) {
-        let length = to_ns - from_ns;
+        let length = span.end - span.start;
         if length == 0 {
             return;
         }
@@ -141,10 +139,10 @@ impl ServerState {
         if let Some(queue) = worker.queue {
             self.common[queue].sleeps(label, length);
         }
-        worker.trace.note(Happened::Delay(label, of), length);
+        worker.trace.note(TraceEntry::Delay(label, of), length);
         self.brought_about(of, label, length);
         let of_label = (self.ledger.labels.cause(label), label);
-        (self.disturbances).add(of_label, Site::Worker(w), (from_ns, to_ns), part_of);
+        (self.disturbances).add(of_label, Site::Worker(w), span, part_of);
     }
 
     /// For how long CPU `k` stood still between the two times.
@@ -271,7 +269,7 @@ impl ServerState {
         let waits = matches!(cause, Cause::BlockedLock | Cause::BlockedOther);
         self.workers[w].chain = match who {
             Who::Thread(by) if waits && until_ns < u64::MAX => {
-                self.chain((cause, by), (at_ns, until_ns))
+                self.chain((cause, by), at_ns..until_ns)
             }
             _ => Vec::new(),
         };
@@ -279,18 +277,18 @@ impl ServerState {
 
     /// The parts of a sleep between these times that thread `by` ended, the last one first, and their labels; `cause` is
     /// that of the sleep. Empty where `by` ran all the time.
-    fn chain(&mut self, (cause, by): (Cause, Tid), span: (u64, u64)) -> Vec<LabelledPart> {
+    fn chain(&mut self, (cause, by): (Cause, Tid), span: Range<u64>) -> Vec<LabelledPart> {
         let labels = &mut self.ledger.labels;
         let upstream = labels.upstream();
         let chains = Chains::new(&self.timeline, upstream != Who::Nobody);
-        if !chains.runs_at(by, span.1) {
+        if !chains.runs_at(by, span.end) {
             return Vec::new();
         }
-        let parts = chains.parts(span, by);
+        let parts = chains.parts(span.clone(), by);
         if parts.iter().all(|part| part.end == ChainEnd::Thread(by)) {
             return Vec::new();
         }
-        let mut from_ns = span.0;
+        let mut from_ns = span.start;
         let mut labelled: Vec<LabelledPart> = (parts.into_iter())
             .map(|ChainPart { to_ns, end }| {
                 let (cause, who) = match end {
@@ -303,7 +301,7 @@ impl ServerState {
                     }
                     ChainEnd::OnCpu(tid) => (Cause::Background, Who::Thread(tid)),
                     ChainEnd::Throttled => (Cause::Throttled, Who::Nobody),
-                    ChainEnd::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
+                    ChainEnd::Stopped => (Cause::Pause, Who::Stopped(ServerStop::Signal)),
                 };
                 let who = match end {
                     ChainEnd::Throttled | ChainEnd::Stopped => who,
@@ -350,7 +348,7 @@ impl ServerState {
                     Some(by) => (Cause::BlockedOther, Who::Thread(by)),
                     None => (Cause::Upstream, self.ledger.labels.upstream()),
                 },
-                Sleep::Stopped => (Cause::Pause, Who::Stopped(StoppedFor::Signal)),
+                Sleep::Stopped => (Cause::Pause, Who::Stopped(ServerStop::Signal)),
                 Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
             },
             _ => (Cause::Unobserved, Who::Nobody),
@@ -394,7 +392,7 @@ impl ServerState {
         let busy = worker.is_followed();
         let attached = worker.history.attached().filter(|_| busy);
         let is_asleep = matches!(worker.state, WorkerState::Asleep(_));
-        let now = CountedOn {
+        let now = CountingCpus {
             active: worker.home.filter(|_| busy),
             waiting: match worker.state {
                 WorkerState::Preempted { .. } => attached.map(|k| (k, true)),
@@ -437,7 +435,7 @@ impl ServerState {
                     cpu.preempted += usize::from(preempted);
                 });
                 self.workers[w].behind_since = Some((k, self.cpus[k].worked_ns));
-                self.look_ahead(k, w, (at_ns, until_ns));
+                self.look_ahead(k, w, at_ns..until_ns);
             }
         }
     }
@@ -455,8 +453,10 @@ impl ServerState {
         }
         self.shares(k, w);
         let label = self.label(Cause::OwnThreads, Who::OnCpu(self.cpus[k].number));
-        let span = (at_ns.saturating_sub(behind_ns - before_ns), at_ns);
-        let wait = PartOf::Stay { since_ns: span.0 };
+        let span = at_ns.saturating_sub(behind_ns - before_ns)..at_ns;
+        let wait = PartOf::Stay {
+            since_ns: span.start,
+        };
         let of_label = (Cause::OwnThreads, label);
         (self.disturbances).add(of_label, Site::Worker(w), span, wait);
     }

@@ -3,8 +3,8 @@
 use taillab_console::exit::Failure;
 use taillab_console::messages::Messages;
 use taillab_experiment::round_trips::{Measurement, RowPlan, RttPlan};
-use taillab_host::CpuSet;
 use taillab_host::components::testpmd_round_trips;
+use taillab_host::{CpuSet, RequestedCpus};
 use taillab_load::rtt::{Mode, Proto};
 use taillab_model::Nanos;
 use taillab_model::rtt::Link;
@@ -71,10 +71,14 @@ fn round_trips(
         conns: 1,
     };
     let (server, client) = (CpuSet::single(there), CpuSet::single(bench.here));
+    let cpus = RequestedCpus {
+        server: Some(&server),
+        client: Some(&client),
+    };
     let plan = RttPlan {
         link,
         at_most: Some(bench.length),
-        ..RttPlan::own(vec![plan], (MOST as u64, 1), (Some(&server), Some(&client)))?
+        ..RttPlan::own(vec![plan], MOST as u64, 1, cpus)?
     };
     let quiet = Messages {
         quiet: true,

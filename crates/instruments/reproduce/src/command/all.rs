@@ -11,9 +11,9 @@ use taillab_console::rundir::RunDir;
 use taillab_experiment::args::TraceFileArgs;
 use taillab_host::{Interrupt, Roots};
 
-use super::Made;
 use super::deconstructing::{self, Specification};
 use super::tales::{self, Item};
+use super::{Made, PaperPage};
 use crate::args::{AllArgs, DeconstructingArgs, FigureName, RoundTripFigure, TalesArgs};
 
 const PAPERS: &str = "Tales of the Tail (2014), slides and a thread about it, and Deconstructing the Tail at Scale \
@@ -40,7 +40,10 @@ pub fn run(args: AllArgs) -> Result<Exit, Failure> {
         .collect();
     let mut failed = false;
     let reproduction = super::reproduce(
-        ("all", PAPERS),
+        PaperPage {
+            name: "all",
+            paper: PAPERS,
+        },
         parts,
         (dir, args.common),
         &interrupt,

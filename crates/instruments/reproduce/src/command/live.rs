@@ -14,7 +14,7 @@ use taillab_host::tune::Mitigation;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::rate;
 
-use super::panel::{self, Shown};
+use super::panel::{self, PanelData};
 use crate::declared::{DeclaredFigure, Panel, Source};
 use crate::judge::RoundBlocks;
 use crate::result::ReproducedFigure;
@@ -200,13 +200,13 @@ impl SeenBlocks {
         }
     }
 
-    fn shown(self) -> Vec<Shown> {
+    fn shown(self) -> Vec<PanelData> {
         let all = self.blocks.into_iter().zip(self.lacks);
         all.map(|(blocks, lacks)| {
             let mut latencies: Vec<Nanos> = blocks.all().collect();
             latencies.sort_unstable();
             let points = ccdf(&latencies);
-            Shown {
+            PanelData {
                 sojourn: Distribution::from_sorted(&latencies),
                 points: (points.iter())
                     .map(|(latency, share)| (latency.get() as f64, *share))

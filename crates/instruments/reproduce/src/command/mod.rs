@@ -61,9 +61,17 @@ fn machine(roots: &Roots) -> String {
     facts.join(", ")
 }
 
+/// What is reproduced together.
+struct PaperPage {
+    /// The name of its files.
+    name: &'static str,
+    /// The paper, as people cite it.
+    paper: &'static str,
+}
+
 /// Makes the figures one by one until Ctrl-C or a failure, then writes and prints them.
 fn reproduce<F>(
-    (name, paper): (&'static str, &'static str),
+    about: PaperPage,
     figures: Vec<F>,
     (mut dir, common): (Option<RunDir>, Output),
     interrupt: &Interrupt,
@@ -72,7 +80,7 @@ fn reproduce<F>(
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
-        paper,
+        paper: about.paper,
         machine: machine(&Roots::default()),
         partial: false,
         figures: Vec::new(),
@@ -108,7 +116,7 @@ fn reproduce<F>(
         reproduction.partial |= partial;
     }
     let rendered = Rendered {
-        name,
+        name: about.name,
         json: json::of(&reproduction).or_exit(Exit::Failed)?,
         page: page::render(&reproduction),
         text: terminal::render(&reproduction, style()),

@@ -5,11 +5,11 @@ use taillab_report::chart::{Axis, Curve};
 use taillab_report::figures::quantile_name;
 
 use crate::declared::{DeclaredFigure, Panel, Source, Statement};
-use crate::judge::{self, Judged, Judgement, RoundBlocks};
+use crate::judge::{self, Agreement, Judgement, RoundBlocks};
 use crate::result::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 
 /// What was simulated or measured of a configuration.
-pub struct Shown {
+pub struct PanelData {
     /// Its blocks, one for each round.
     pub blocks: RoundBlocks,
     /// The distribution over all of them.
@@ -32,7 +32,7 @@ pub fn name(figure: &DeclaredFigure, panel: &Panel) -> String {
 pub fn shown(
     figure: &DeclaredFigure,
     panel: &Panel,
-    shown: &[Shown],
+    shown: &[PanelData],
     note: Option<String>,
 ) -> ReproducedFigure {
     let curves: Vec<ReproducedCurve> = (panel.configurations.iter().zip(shown))
@@ -82,7 +82,7 @@ fn without_start(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 /// A statement with the verdict on it; `None` if it is about a configuration that the panel lacks.
-fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<JudgedClaim> {
+fn claim(statement: &Statement, panel: &Panel, shown: &[PanelData]) -> Option<JudgedClaim> {
     let found = |name: &str| shown.get(panel.place(name)?);
     let (of, to) = (found(&statement.of)?, found(&statement.to)?);
     let names = [(&statement.of, of), (&statement.to, to)];
@@ -93,7 +93,7 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
     let judgement = match without {
         Some(why) => Judgement {
             ratio: None,
-            judged: Judged::Undecided,
+            judged: Agreement::Undecided,
             why,
         },
         None => judged(statement, &of.blocks, &to.blocks),
@@ -117,9 +117,9 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
         hi: ratio.map(|ratio| ratio.hi),
         unit: "×",
         verdict: match judgement.judged {
-            Judged::Agrees => Verdict::Agrees,
-            Judged::Differs => Verdict::Disagrees,
-            Judged::Undecided => Verdict::Undecided,
+            Agreement::Agrees => Verdict::Agrees,
+            Agreement::Differs => Verdict::Disagrees,
+            Agreement::Undecided => Verdict::Undecided,
         },
         explanation: statement.explanation.clone(),
         why: Some(judgement.why),
@@ -130,7 +130,7 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[Shown]) -> Option<Judged
 fn no_faster_than_ideal(judgement: Judgement) -> Judgement {
     match judgement.ratio {
         Some(ratio) if ratio.hi < 1.0 => Judgement {
-            judged: Judged::Undecided,
+            judged: Agreement::Undecided,
             why: "the server seems faster than the ideal one: t or the arrivals were disturbed"
                 .to_owned(),
             ..judgement
@@ -146,7 +146,7 @@ fn no_time_outs(judgement: Judgement) -> Judgement {
     let is_one = |ratio: f64| (ratio - 1.0).abs() < ALIKE;
     match judgement.ratio {
         Some(ratio) if is_one(ratio.lo) && is_one(ratio.hi) => Judgement {
-            judged: Judged::Undecided,
+            judged: Agreement::Undecided,
             why: "in both, more requests than that had no answer within the time-out".to_owned(),
             ..judgement
         },
@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// Blocks of a server whose latencies are this many times as long.
-    fn of(factor: u64, lacks: Option<&str>) -> Shown {
+    fn of(factor: u64, lacks: Option<&str>) -> PanelData {
         let mut blocks = RoundBlocks::default();
         let rounds = if lacks.is_some() { 0 } else { 8 };
         for round in 0..rounds {
@@ -253,7 +253,7 @@ mod tests {
         }
         let mut all: Vec<Nanos> = blocks.all().collect();
         all.sort_unstable();
-        Shown {
+        PanelData {
             sojourn: Distribution::from_sorted(&all),
             points: Vec::new(),
             lacks: lacks.map(str::to_owned),
@@ -271,7 +271,7 @@ mod tests {
             .unwrap();
         let panel = &figure.panels[0];
         assert_eq!(panel.configurations.len(), 3);
-        let verdicts = |of: [Shown; 3]| -> Vec<Verdict> {
+        let verdicts = |of: [PanelData; 3]| -> Vec<Verdict> {
             let shown = shown(figure, panel, &of, None);
             shown.claims.iter().map(|claim| claim.verdict).collect()
         };

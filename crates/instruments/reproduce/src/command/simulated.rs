@@ -15,7 +15,7 @@ use taillab_simulator::histogram::Histogram;
 use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::{Simulation, Stop};
 
-use super::panel::{self, Shown};
+use super::panel::{self, PanelData};
 use crate::declared::{
     ClosedClients, Configuration, DeclaredFigure, FanOut, Panel, SimulatedQueue, Source,
 };
@@ -65,7 +65,7 @@ fn of_configuration(
     configuration: &Configuration,
     figure: &str,
     effort: Effort<'_>,
-) -> Result<Shown, Failure> {
+) -> Result<PanelData, Failure> {
     let name = format!("{figure}: {}", configuration.name);
     match &configuration.source {
         Source::Queue(queue) => of_queue(queue, &name, effort),
@@ -90,7 +90,7 @@ const fn seed(effort: Effort<'_>, round: u64) -> u64 {
     effort.seed.wrapping_add(round.wrapping_mul(GOLDEN))
 }
 
-fn of_queue(queue: &SimulatedQueue, name: &str, effort: Effort<'_>) -> Result<Shown, Failure> {
+fn of_queue(queue: &SimulatedQueue, name: &str, effort: Effort<'_>) -> Result<PanelData, Failure> {
     let (mut blocks, mut rounds) = (RoundBlocks::default(), Vec::new());
     let mut clustering = 1.0;
     for round in 0..ROUNDS {
@@ -113,8 +113,8 @@ fn of_queue(queue: &SimulatedQueue, name: &str, effort: Effort<'_>) -> Result<Sh
     Ok(shown(blocks, &Sample::new(rounds, clustering)))
 }
 
-fn shown(blocks: RoundBlocks, sojourn: &Sample) -> Shown {
-    Shown {
+fn shown(blocks: RoundBlocks, sojourn: &Sample) -> PanelData {
+    PanelData {
         blocks,
         sojourn: sojourn.distribution(),
         points: sojourn.ccdf(),
@@ -143,7 +143,7 @@ fn one_by_one<S: Iterator<Item = f64>>(
     effort: Effort<'_>,
     most: u64,
     series: impl Fn(u64) -> Result<S, Failure> + Sync,
-) -> Result<Shown, Failure> {
+) -> Result<PanelData, Failure> {
     let each = effort.requests.min(most).div_ceil(ROUNDS).max(1);
     let gauge = Gauge::default();
     let found = watched(name, effort.quiet, &gauge, || -> Result<_, Failure> {

@@ -21,7 +21,7 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use super::live::{self, LiveEffort};
 use super::simulated::{self, Effort};
-use super::{Made, panel};
+use super::{Made, PaperPage, panel};
 use crate::args::TalesArgs;
 use crate::declared::{self, DeclaredFigure};
 use crate::result::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
@@ -131,7 +131,10 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let reproduction = super::reproduce(
-        ("tales", PAPER),
+        PaperPage {
+            name: "tales",
+            paper: PAPER,
+        },
         wanted,
         (dir, args.common),
         &interrupt,

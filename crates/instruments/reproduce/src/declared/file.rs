@@ -12,7 +12,7 @@ use taillab_simulator::paper::SERVICE_TIME;
 
 use super::hardware::Hardware;
 use super::region::Region;
-use crate::judge::At;
+use crate::judge::StatedQuantity;
 
 /// The papers, in the order of the list.
 #[derive(
@@ -53,7 +53,7 @@ impl PaperName {
 /// A file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Declared {
+pub struct FigureFile {
     /// The paper that it is about.
     pub paper: PaperName,
     /// Its rows in the list.
@@ -127,7 +127,7 @@ pub struct Panel {
     pub title: Option<String>,
     /// What the horizontal axis is, where it is not the latency.
     #[serde(default)]
-    pub along: Option<Along>,
+    pub along: Option<PanelAxis>,
     /// Where servers are measured: the experiment of `taillab run preset:NAME`, by its name.
     #[serde(default, rename = "preset", deserialize_with = "settings_of_preset")]
     pub preset_settings: Option<toml::Table>,
@@ -155,7 +155,7 @@ pub struct Panel {
 /// What changes from one configuration of a panel to the next, where quantiles are drawn over that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Along {
+pub enum PanelAxis {
     /// The utilisation.
     Utilization,
 }
@@ -278,10 +278,10 @@ pub struct Statement {
     pub to: String,
     /// The quantile of both, or their peaks.
     #[serde(deserialize_with = "parsed")]
-    pub at: At,
+    pub at: StatedQuantity,
     /// The quantile of the second, where it is another one.
     #[serde(default, deserialize_with = "some_at")]
-    pub to_at: Option<At>,
+    pub to_at: Option<StatedQuantity>,
     /// The ratios that agree.
     pub agrees: Region,
     /// Why ours may differ, shown where it does.
@@ -325,7 +325,7 @@ fn parsed<'de, D: Deserializer<'de>, T: std::str::FromStr<Err: std::fmt::Display
     text.parse().map_err(serde::de::Error::custom)
 }
 
-fn some_at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<At>, D::Error> {
+fn some_at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StatedQuantity>, D::Error> {
     parsed(from).map(Some)
 }
 
@@ -378,12 +378,12 @@ impl Statement {
     }
 
     /// What is compared of the second configuration.
-    pub fn second_at(&self) -> At {
+    pub fn second_at(&self) -> StatedQuantity {
         self.to_at.unwrap_or(self.at)
     }
 }
 
-impl Declared {
+impl FigureFile {
     /// Reads a file, and checks that its statements are about configurations that are there.
     ///
     /// # Errors
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_with_its_defaults() {
-        let figure = Declared::read(GOOD).unwrap().figure.unwrap();
+        let figure = FigureFile::read(GOOD).unwrap().figure.unwrap();
         let configurations = &figure.panels[0].configurations;
         let Source::Queue(queue) = &configurations[0].source else {
             panic!("{configurations:?}");
@@ -462,13 +462,13 @@ mod tests {
         assert_eq!((queue.workers.get(), &queue.service), (1, &usual_service()));
         assert!(matches!(configurations[1].source, Source::Closed(_)));
         let statement = &figure.statements[0];
-        let p999 = At::Quantile(0.999);
+        let p999 = StatedQuantity::Quantile(0.999);
         assert_eq!((statement.at, statement.second_at()), (p999, p999));
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        let wrong = |from: &str, to: &str| Declared::read(&GOOD.replace(from, to)).unwrap_err();
+        let wrong = |from: &str, to: &str| FigureFile::read(&GOOD.replace(from, to)).unwrap_err();
         assert!(wrong("of = \"one\"", "of = \"three\"").contains("three"));
         assert!(wrong("p99.9", "p98").contains("p98"));
         assert!(wrong("\"ps\"", "\"sp\"").contains("sp"));
@@ -486,7 +486,7 @@ mod tests {
             .replace("[[figure.panel]]", "[[figure.panel]]\n        preset = \"background\"\n        experiment.workload.utilization = 0.8")
             .replace("queue = { utilization = 0.5, discipline = \"ps\" }", "live = { experiment = { background = { processes = 5 } } }")
             .replace("closed = { clients = 3, utilization = 0.5, service = \"exponential:1ms\" }", "live = {}");
-        let figure = Declared::read(&text).unwrap().figure.unwrap();
+        let figure = FigureFile::read(&text).unwrap().figure.unwrap();
         let panel = &figure.panels[0];
         assert!(panel.is_live());
         let settings = |place: usize| match &panel.configurations[place].source {

@@ -9,8 +9,8 @@ mod status;
 use taillab_console::exit::Failure;
 
 pub use self::file::{
-    ClosedClients, Configuration, Declared, DeclaredFigure, DeclaredRow, FanOut, Panel, PaperName,
-    SimulatedQueue, Source, Statement,
+    ClosedClients, Configuration, DeclaredFigure, DeclaredRow, FanOut, FigureFile, Panel,
+    PaperName, SimulatedQueue, Source, Statement,
 };
 pub use self::region::Region;
 pub use self::status::{RowStatus, ThisMachine};
@@ -22,10 +22,10 @@ const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/figures.rs"))
 ///
 /// # Errors
 /// Never: a test reads all of them.
-pub fn all() -> Result<Vec<Declared>, Failure> {
+pub fn all() -> Result<Vec<FigureFile>, Failure> {
     let mut files = Vec::new();
     for (name, text) in FILES {
-        let read = Declared::read(text);
+        let read = FigureFile::read(text);
         files.push(read.map_err(|why| Failure::failed(format!("figures/{name}.toml: {why}")))?);
     }
     // stable: within a paper, the order of the names stays
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn every_file_is_valid() {
         for (name, text) in FILES {
-            let file = Declared::read(text).unwrap_or_else(|why| panic!("{name}: {why}"));
+            let file = FigureFile::read(text).unwrap_or_else(|why| panic!("{name}: {why}"));
             assert!(!file.rows.is_empty(), "{name} has no row");
             for row in &file.rows {
                 assert!(row.seconds > 0 && !row.what.is_empty(), "{name}: {row:?}");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use taillab_model::interval::Interval;
 
 /// The ratios that agree with a statement: `above 1`, `below 3` or `0.9 to 1.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -17,13 +18,13 @@ pub struct Region {
 
 impl Region {
     /// Whether all of an interval is inside.
-    pub fn holds(self, (lo, hi): (f64, f64)) -> bool {
-        self.lo <= lo && hi <= self.hi
+    pub fn holds(self, of: Interval<f64>) -> bool {
+        self.lo <= of.lo && of.hi <= self.hi
     }
 
     /// Whether all of an interval is outside.
-    pub fn excludes(self, (lo, hi): (f64, f64)) -> bool {
-        hi < self.lo || lo > self.hi
+    pub fn excludes(self, of: Interval<f64>) -> bool {
+        of.hi < self.lo || of.lo > self.hi
     }
 }
 
@@ -95,7 +96,10 @@ mod tests {
     #[test]
     fn an_interval_across_the_edge_is_neither_inside_nor_outside() {
         let region: Region = "2 to 4".parse().unwrap();
-        let both = |lo, hi| (region.holds((lo, hi)), region.excludes((lo, hi)));
+        let both = |lo, hi| {
+            let of = Interval { lo, hi };
+            (region.holds(of), region.excludes(of))
+        };
         assert_eq!(both(2.0, 4.0), (true, false));
         assert_eq!(both(1.9, 3.0), (false, false));
         assert_eq!(both(3.0, 4.1), (false, false));

@@ -6,7 +6,7 @@ use taillab_console::exit::Failure;
 use taillab_console::fail::host;
 use taillab_experiment::addresses;
 use taillab_experiment::round_trips::{OURS, OpenRate, RowPlan, RttPlan, Target, failure};
-use taillab_host::{CpuSet, Placement, Roots, cpus};
+use taillab_host::{CpuSet, Placement, RequestedCpus, Roots, cpus};
 use taillab_load::rtt::{Proto, XdpMode};
 use taillab_model::Nanos;
 use taillab_model::rtt::Link;
@@ -39,8 +39,11 @@ pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
     let (client_cpus, server_cpus) = match &target {
         Some(_) => (client_only(args.client_cpus.as_ref())?, Vec::new()),
         None => {
-            let (server, client) = (args.server_cpus.as_ref(), args.client_cpus.as_ref());
-            let placement = Placement::choose(&roots, server, client).map_err(host)?;
+            let requested = RequestedCpus {
+                server: args.server_cpus.as_ref(),
+                client: args.client_cpus.as_ref(),
+            };
+            let placement = Placement::choose(&roots, requested).map_err(host)?;
             (
                 placement.client.iter().collect(),
                 placement.server.iter().collect(),

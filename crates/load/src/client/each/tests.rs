@@ -201,7 +201,7 @@ fn call() -> Planned {
 #[derive(Debug, Default)]
 struct Caller {
     ended: Vec<Option<Outcome>>,
-    others: Vec<Received>,
+    others: Vec<ReceiveOutcome>,
 }
 
 impl Caller {
@@ -219,11 +219,11 @@ impl Caller {
     fn look(&mut self, client: &mut EachClient<Fake>) -> bool {
         let ended = &self.ended;
         match client.receive(|k| ended[k].is_none().then(call)) {
-            Received::Nothing => return false,
-            Received::Answer { k, outcome } | Received::Lost { k, outcome } => {
+            ReceiveOutcome::Nothing => return false,
+            ReceiveOutcome::Answer { k, outcome } | ReceiveOutcome::Lost { k, outcome } => {
                 self.end(k, outcome);
             }
-            Received::Part => {}
+            ReceiveOutcome::Part => {}
             other => self.others.push(other),
         }
         while let Some(released) = client.send_waiting(|_, _| true) {
@@ -255,12 +255,15 @@ const LOST: Option<Outcome> = Some(Outcome::ConnectionLost);
 fn a_request_leaves_when_its_connection_is_up() {
     let mut client = client(2, &[], &[]);
     client.begin(1, SCHEDULED);
-    assert_eq!(client.send(call()), Ok(Handed::Connects));
+    assert_eq!(client.send(call()), Ok(SendOutcome::Connects));
     assert_eq!(client.send_waiting(|_, _| true), None);
-    assert_eq!(client.receive(|_| Some(call())), Received::Part);
+    assert_eq!(client.receive(|_| Some(call())), ReceiveOutcome::Part);
     let released = client.send_waiting(|_, _| true).unwrap();
-    assert_eq!((released.k, released.sent), (0, Some(Ok(Handed::Gone))));
-    let answer = Received::Answer {
+    assert_eq!(
+        (released.k, released.sent),
+        (0, Some(Ok(SendOutcome::Gone)))
+    );
+    let answer = ReceiveOutcome::Answer {
         k: 0,
         outcome: Outcome::Done,
     };
@@ -278,7 +281,14 @@ fn a_request_that_finds_all_connections_taken_waits_for_one() {
     let mut client = client(2, &[], &[]);
     client.begin(3, SCHEDULED);
     let sent: Vec<_> = (0..3).map(|_| client.send(call()).unwrap()).collect();
-    assert_eq!(sent, [Handed::Connects, Handed::Connects, Handed::Waits]);
+    assert_eq!(
+        sent,
+        [
+            SendOutcome::Connects,
+            SendOutcome::Connects,
+            SendOutcome::Waits
+        ]
+    );
     let mut caller = Caller {
         ended: vec![None; 3],
         ..Caller::default()
@@ -301,7 +311,7 @@ fn a_refused_connection_ends_its_request_and_is_free_again() {
     let caller = all(&mut client, 3);
     let not_sent = Some(Outcome::SendFailed);
     assert_eq!(caller.ended, [not_sent, not_sent, DONE]);
-    assert_eq!(caller.others, [Received::Refused]);
+    assert_eq!(caller.others, [ReceiveOutcome::Refused]);
 }
 
 /// Neither a connection that never comes up nor a server that never answers keeps a descriptor.
@@ -367,7 +377,10 @@ fn a_connection_that_ends_before_the_answer_loses_its_request() {
     let caller = all(&mut client, 4);
     let malformed = Some(Outcome::Malformed);
     assert_eq!(caller.ended, [LOST, LOST, malformed, DONE]);
-    let ends = [Received::ConnectionClosed, Received::ConnectionReset];
+    let ends = [
+        ReceiveOutcome::ConnectionClosed,
+        ReceiveOutcome::ConnectionReset,
+    ];
     assert_eq!(caller.others, ends);
     assert!(client.wrong_answer().is_some());
 }

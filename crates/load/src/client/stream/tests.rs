@@ -187,7 +187,7 @@ struct Caller {
     asked: Vec<Planned>,
     ended: Vec<Option<Outcome>>,
     order: Vec<usize>,
-    others: Vec<Received>,
+    others: Vec<ReceiveOutcome>,
 }
 
 impl Caller {
@@ -202,8 +202,8 @@ impl Caller {
         let (asked, ended) = (&self.asked, &self.ended);
         let waits = |k: usize| ended[k].is_none().then_some(asked[k]);
         match client.receive(waits) {
-            Received::Nothing => return false,
-            Received::Answer { k, outcome } | Received::Lost { k, outcome } => {
+            ReceiveOutcome::Nothing => return false,
+            ReceiveOutcome::Answer { k, outcome } | ReceiveOutcome::Lost { k, outcome } => {
                 assert_eq!(self.ended[k], None, "request {k} ended twice");
                 self.ended[k] = Some(outcome);
                 self.order.push(k);
@@ -226,7 +226,7 @@ impl Caller {
         self.ended.iter().filter(|&&e| e == Some(outcome)).count()
     }
 
-    fn others(&self, what: Received) -> usize {
+    fn others(&self, what: ReceiveOutcome) -> usize {
         self.others.iter().filter(|&&other| other == what).count()
     }
 }
@@ -306,7 +306,7 @@ proptest! {
         caller.look_until_nothing(&mut client);
         prop_assert_eq!(caller.count(Outcome::Done), steps.len());
         prop_assert_eq!(client.pending.len(), 0);
-        prop_assert_eq!(caller.others.len(), caller.others(Received::Part));
+        prop_assert_eq!(caller.others.len(), caller.others(ReceiveOutcome::Part));
         // each connection answers in its order
         let keys = client.keys();
         for connection in 0..connections {
@@ -400,8 +400,8 @@ fn late_answers_are_given_to_nobody_else() {
         client.send(wanted(length)).unwrap();
     }
     let mut found = || client.receive(|k| (k == 2).then_some(wanted(3)));
-    assert_eq!([found(), found()], [Received::Late; 2]);
-    let third = Received::Answer {
+    assert_eq!([found(), found()], [ReceiveOutcome::Late; 2]);
+    let third = ReceiveOutcome::Answer {
         k: 2,
         outcome: Outcome::Done,
     };
@@ -459,7 +459,10 @@ fn a_malformed_answer_costs_its_connection() {
     caller.send(&mut client, 9);
     caller.look_until_nothing(&mut client);
     assert_eq!(caller.ended[5], Some(Outcome::Done));
-    let ends = [Received::ConnectionClosed, Received::ConnectionReset];
+    let ends = [
+        ReceiveOutcome::ConnectionClosed,
+        ReceiveOutcome::ConnectionReset,
+    ];
     assert_eq!(ends.map(|end| caller.others(end)), [0, 0]);
 }
 
@@ -471,14 +474,14 @@ fn an_answer_that_comes_twice_is_unexpected_once() {
     caller.send(&mut client, 9);
     caller.look_until_nothing(&mut client);
     assert_eq!(caller.ended, [Some(Outcome::Done)]);
-    assert_eq!(caller.others(Received::Unexpected), 1);
+    assert_eq!(caller.others(ReceiveOutcome::Unexpected), 1);
 }
 
 #[test]
 fn ends_are_counted_by_kind() {
     for (ending, expected) in [
-        (Ending::Closed, Received::ConnectionClosed),
-        (Ending::Reset, Received::ConnectionReset),
+        (Ending::Closed, ReceiveOutcome::ConnectionClosed),
+        (Ending::Reset, ReceiveOutcome::ConnectionReset),
     ] {
         // in the middle of the second answer
         let mut served = 0;

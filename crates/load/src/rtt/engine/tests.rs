@@ -57,18 +57,18 @@ impl Wire for Scripted {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         match self.inbox.pop_front() {
             Some(bytes) => {
                 self.taken = bytes;
-                Ok(Received::Message {
+                Ok(WaitOutcome::Message {
                     connection: 0,
                     bytes: &self.taken,
                 })
             }
             None => {
                 std::thread::sleep(std::time::Duration::from_micros(200));
-                Ok(Received::Nothing)
+                Ok(WaitOutcome::Nothing)
             }
         }
     }
@@ -166,13 +166,13 @@ impl Wire for HalfDeaf {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         std::thread::sleep(std::time::Duration::from_micros(100));
         let Some(bytes) = self.inbox.pop_front() else {
-            return Ok(Received::Nothing);
+            return Ok(WaitOutcome::Nothing);
         };
         self.taken = bytes;
-        Ok(Received::Message {
+        Ok(WaitOutcome::Message {
             connection: 0,
             bytes: &self.taken,
         })

@@ -16,7 +16,7 @@ use crate::clock::now;
 use crate::endpoint::Endpoint;
 use crate::rtt::error::RttError;
 use crate::rtt::kinds::Mode;
-use crate::rtt::wire::{Received, Wire};
+use crate::rtt::wire::{WaitOutcome, Wire};
 use crate::transport::descriptors::{errno, fault};
 
 /// Bytes of a message's number, the part that changes from message to message.
@@ -165,7 +165,7 @@ impl Wire for Verbs {
     }
 
     #[inline]
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         let verb = self.verb;
         // posted while the message is under way
         for connection in &mut self.connections {
@@ -193,9 +193,9 @@ impl Wire for Verbs {
                     return Err(connection.gone());
                 }
             }
-            return Ok(Received::Nothing);
+            return Ok(WaitOutcome::Nothing);
         };
-        Ok(Received::Message {
+        Ok(WaitOutcome::Message {
             connection,
             bytes: self.connections[connection].link.bytes(area, bytes),
         })

@@ -15,8 +15,15 @@ pub(super) struct Ends {
     pub(super) to: (Mac, Ipv4Addr),
 }
 
+/// The UDP ports of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ports {
+    pub(super) from: u16,
+    pub(super) to: u16,
+}
+
 /// Writes a frame and returns its length. `frame` must have room for [`HEADERS`] and the payload.
-pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: (u16, u16), payload: &[u8]) -> usize {
+pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: Ports, payload: &[u8]) -> usize {
     let length = HEADERS + payload.len();
     frame[..6].copy_from_slice(&ends.to.0);
     frame[6..12].copy_from_slice(&ends.from.0);
@@ -33,8 +40,8 @@ pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: (u16, u16), payload: &
     ip[16..20].copy_from_slice(&ends.to.1.octets());
     let sum = checksum(ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
-    frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
+    frame[34..36].copy_from_slice(&ports.from.to_be_bytes());
+    frame[36..38].copy_from_slice(&ports.to.to_be_bytes());
     frame[38..40].copy_from_slice(&((length - 34) as u16).to_be_bytes());
     // the checksum is optional over IPv4 (RFC 768)
     frame[40..42].copy_from_slice(&[0, 0]);
@@ -42,8 +49,8 @@ pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: (u16, u16), payload: &
     length
 }
 
-/// The ports (from, to) and the payload of a frame; `None` for anything else.
-pub(super) fn read(frame: &[u8]) -> Option<(u16, u16, &[u8])> {
+/// The ports and the payload of a frame; `None` for anything else.
+pub(super) fn read(frame: &[u8]) -> Option<(Ports, &[u8])> {
     let is_udp = frame.len() >= HEADERS
         && frame[12..14] == [0x08, 0x00]
         && frame[14] == 0x45
@@ -54,7 +61,11 @@ pub(super) fn read(frame: &[u8]) -> Option<(u16, u16, &[u8])> {
     let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     // a short frame may be padded
     let end = 34 + usize::from(word(38));
-    Some((word(34), word(36), frame.get(HEADERS..end)?))
+    let ports = Ports {
+        from: word(34),
+        to: word(36),
+    };
+    Some((ports, frame.get(HEADERS..end)?))
 }
 
 /// Turns a frame into its own answer. The header's checksum stays the same.
@@ -99,13 +110,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_turned_round() {
         let mut frame = [0xee; 128];
-        let length = write(&mut frame, &ENDS, (7, 9), b"hello, world!!");
+        let ports = Ports { from: 7, to: 9 };
+        let length = write(&mut frame, &ENDS, ports, b"hello, world!!");
         assert_eq!(length, HEADERS + 14);
-        assert_eq!(read(&frame[..length]), Some((7, 9, &b"hello, world!!"[..])));
+        assert_eq!(
+            read(&frame[..length]),
+            Some((ports, &b"hello, world!!"[..]))
+        );
         // padded, as Ethernet does
-        assert_eq!(read(&frame[..60]), Some((7, 9, &b"hello, world!!"[..])));
+        assert_eq!(read(&frame[..60]), Some((ports, &b"hello, world!!"[..])));
         turn_round(&mut frame[..length]);
-        assert_eq!(read(&frame[..length]).unwrap().0, 9);
+        assert_eq!(read(&frame[..length]).unwrap().0.from, 9);
         assert_eq!((&frame[..6], &frame[6..12]), (&[1; 6][..], &[2; 6][..]));
         let (a, b) = ([192, 168, 0, 199], [192, 168, 0, 1]);
         assert_eq!((&frame[26..30], &frame[30..34]), (&a[..], &b[..]));

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use taillab_model::rtt::XdpAttachment;
 
-use self::frame::{Ends, HEADERS, Mac};
+use self::frame::{Ends, HEADERS, Mac, Ports};
 use self::program::Attached;
 pub use self::socket::XdpMode;
 use self::socket::XdpSocket;
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
-use super::wire::{Received, Wire};
+use super::wire::{WaitOutcome, Wire};
 
 /// The server's port. The client's port of connection n is this one plus 1 + n.
 const PORT: u16 = 7_777;
@@ -154,7 +154,7 @@ impl Echo {
                         break;
                     }
                     std::hint::spin_loop();
-                } else if frame::read(&copy).is_some_and(|(_, to, _)| to == PORT) {
+                } else if frame::read(&copy).is_some_and(|(ports, _)| ports.to == PORT) {
                     frame::turn_round(&mut copy);
                     // a message that cannot be sent is lost; the client counts it
                     let _ = self.port.socket.send(|frame| {
@@ -211,7 +211,10 @@ impl Wire for Xdp {
                 most: Some(MTU + 14 - HEADERS),
             });
         }
-        let ports = (PORT + 1 + connection as u16, PORT);
+        let ports = Ports {
+            from: PORT + 1 + connection as u16,
+            to: PORT,
+        };
         let ends = self.ends;
         let sent = self
             .port
@@ -224,11 +227,11 @@ impl Wire for Xdp {
         })
     }
 
-    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+    fn receive(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         self.within(LOOKS)
     }
 
-    fn look(&mut self) -> Result<Received<'_>, RttError> {
+    fn look(&mut self) -> Result<WaitOutcome<'_>, RttError> {
         self.within(1)
     }
 
@@ -239,12 +242,12 @@ impl Wire for Xdp {
 
 impl Xdp {
     /// Looks for a message this many times.
-    fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
+    fn within(&mut self, looks: u32) -> Result<WaitOutcome<'_>, RttError> {
         let (message, connections) = (&mut self.message, self.connections);
         let mut slept = false;
         for _ in 0..looks {
             let found = self.port.socket.receive(|bytes| {
-                let (from, to, payload) = frame::read(bytes)?;
+                let (Ports { from, to }, payload) = frame::read(bytes)?;
                 let connection = usize::from(to.checked_sub(PORT + 1)?);
                 if from != PORT || connection >= connections {
                     return None;
@@ -255,7 +258,7 @@ impl Xdp {
             });
             match found {
                 Some(Some(connection)) => {
-                    return Ok(Received::Message {
+                    return Ok(WaitOutcome::Message {
                         connection,
                         bytes: &self.message,
                     });
@@ -269,7 +272,7 @@ impl Xdp {
                 None => std::hint::spin_loop(),
             }
         }
-        Ok(Received::Nothing)
+        Ok(WaitOutcome::Nothing)
     }
 }
 

@@ -14,7 +14,7 @@ use taillab_model::compare::{
     ComparedLatency, ComparedResult, Comparison, SCHEMA_VERSION, compared,
 };
 use taillab_model::summary::{LoadSummary, Verdict};
-use taillab_model::threshold::{Figures, Standing};
+use taillab_model::threshold::{ErrorCount, Figures, Standing};
 use taillab_report::terminal;
 
 use crate::cli::CompareArgs;
@@ -112,14 +112,20 @@ fn latency_of(saved: &Saved, latency: ComparedLatency) -> Option<&Distribution> 
     }
 }
 
-fn errors(of: &Saved) -> (u64, u64) {
+fn errors(of: &Saved) -> ErrorCount {
     match (&of.load, &of.measured) {
-        (Some(load), _) => (load.errors.failed_requests(), load.requests),
+        (Some(load), _) => ErrorCount {
+            failed: load.errors.failed_requests(),
+            all: load.requests,
+        },
         (None, Some(measured)) => {
             let sojourn = &measured.sojourn;
-            (sojourn.unanswered, sojourn.count + sojourn.unanswered)
+            ErrorCount {
+                failed: sojourn.unanswered,
+                all: sojourn.count + sojourn.unanswered,
+            }
         }
-        (None, None) => (0, 0),
+        (None, None) => ErrorCount::default(),
     }
 }
 

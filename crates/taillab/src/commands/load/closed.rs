@@ -19,11 +19,11 @@ const FLOOR_WARM_UP: Nanos = Nanos::from_millis(200);
 
 /// Runs the closed loop.
 pub fn run(context: &mut Context<'_>, work: &Closed) -> Result<LoadOutcome, Failure> {
-    let lengths = (work.warmup, work.duration);
     if let Some(appointment) = context.appointment {
         appointment.wait(Nanos::ZERO, context.interrupt)?;
     }
-    let found = PeakFound::measure(&mut context.session, context.plan, work, lengths)?;
+    let (session, plan) = (&mut context.session, context.plan);
+    let found = PeakFound::measure(session, plan, work, work.warmup, work.duration)?;
     Ok(LoadOutcome {
         mode: match work.outstanding {
             Some(_) => Mode::ClosedLoop,
@@ -47,7 +47,7 @@ pub fn run(context: &mut Context<'_>, work: &Closed) -> Result<LoadOutcome, Fail
 pub fn measure_floor(context: &Context<'_>, work: &Closed) -> FloorResult<Floor> {
     let plan = context.plan;
     floor::against_responder(context, |session, length, responder| {
-        let found = PeakFound::measure(session, plan, work, (FLOOR_WARM_UP, length))?;
+        let found = PeakFound::measure(session, plan, work, FLOOR_WARM_UP, length)?;
         Ok(found.stopped.is_none().then_some(Floor {
             responder,
             load: None,
@@ -69,7 +69,8 @@ impl PeakFound {
         session: &mut Session<'_>,
         plan: &LoadPlan,
         work: &Closed,
-        (warm_up, length): (Nanos, Nanos),
+        warm_up: Nanos,
+        length: Nanos,
     ) -> Result<Self, Failure> {
         Ok(match work.outstanding {
             Some(outstanding) => {

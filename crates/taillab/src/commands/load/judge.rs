@@ -18,7 +18,7 @@ use super::outcome::{Ending, Figures, LoadOutcome};
 use super::session::LoadMeasurement;
 
 /// A judged result, and what is shown with it.
-pub struct Judged {
+pub struct JudgedLoad {
     pub report: LoadReport,
     /// The requests of a single load.
     pub run: Option<FleetRun>,
@@ -30,7 +30,7 @@ pub struct Judged {
     needs: Vec<(f64, u64)>,
 }
 
-impl Judged {
+impl JudgedLoad {
     /// What the outputs for people show.
     pub fn document(&self) -> LoadDocument<'_> {
         LoadDocument {
@@ -59,7 +59,7 @@ pub fn judge(
     outcome: LoadOutcome,
     floor: FloorResult<(Floor, Option<LoadCurves>)>,
     limits: &[Threshold],
-) -> Judged {
+) -> JudgedLoad {
     let floor_absent_because = floor.as_ref().err().cloned();
     let (floor, floor_curves) = floor.ok().unzip();
     let mut client = ClientMeasured {
@@ -87,14 +87,14 @@ pub fn judge(
         }
         Figures::Steps { steps, found } => {
             (client.generator.steps, client.generator.found) = (steps, found);
-            Judged::of(client.conclude(&LoadEvidence::default()).0, context, ending)
+            JudgedLoad::of(client.conclude(&LoadEvidence::default()).0, context, ending)
         }
         Figures::ClosedLoop {
             closed_loop,
             evidence,
         } => {
             client.generator.closed_loop = Some(*closed_loop);
-            Judged::of(client.conclude(&evidence).0, context, ending)
+            JudgedLoad::of(client.conclude(&evidence).0, context, ending)
         }
     }
 }
@@ -104,7 +104,7 @@ fn of_load(
     measurement: LoadMeasurement,
     floor: Option<LoadCurves>,
     (context, ending): (&Context<'_>, Ending),
-) -> Judged {
+) -> JudgedLoad {
     let LoadAnalysis {
         summary,
         wire,
@@ -120,14 +120,14 @@ fn of_load(
         ..curves
     };
     let unsupported = evidence.unsupported.iter();
-    Judged {
+    JudgedLoad {
         curves: drawn(curves, floor),
         needs: unsupported
             .map(|lacking| (lacking.q, lacking.needs))
             .collect(),
         run: Some(measurement.run),
         supported: Some(supported),
-        ..Judged::of(report, context, ending)
+        ..JudgedLoad::of(report, context, ending)
     }
 }
 

@@ -11,7 +11,7 @@ use taillab_load::{Entry, FleetRun};
 use taillab_report::load::{LoadDocument, LoadRow, LoadSeries, chart, write_hlog, write_parquet};
 use taillab_report::{ReportError, html, json};
 
-use super::judge::Judged;
+use super::judge::JudgedLoad;
 use super::plan::{Level, LoadPlan, Work};
 
 /// The outputs that were asked for.
@@ -40,7 +40,7 @@ impl Outputs {
     ///
     /// # Errors
     /// The first file that could not be written, once the result is printed.
-    pub fn show(mut self, judged: &Judged) -> Result<(), Failure> {
+    pub fn show(mut self, judged: &JudgedLoad) -> Result<(), Failure> {
         let junit = limits::write(&self.limits, &judged.report);
         let document = judged.document();
         if let Some(dir) = &mut self.directory {

@@ -23,8 +23,8 @@ use taillab_experiment::definition::{Experiment, Transport};
 use taillab_experiment::fix;
 use taillab_experiment::fix::FixArgs;
 use taillab_experiment::pipeline::{
-    self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, OwnLoad, Shown, Source,
-    limits, next_steps,
+    self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, OwnLoad, Presentation,
+    Source, limits, next_steps,
 };
 use taillab_experiment::testbed::measure::Rate;
 use taillab_experiment::testbed::{
@@ -173,7 +173,7 @@ fn save_and_show(
     }
     let saved = rundir.as_ref().and_then(|rundir| rundir.whole());
     let next = saved.map(|folder| next_steps::of_run(folder, has_recording, analysed));
-    let shown = Shown {
+    let shown = Presentation {
         saved,
         common,
         slowest: false,

@@ -21,7 +21,7 @@ const SETTLES_WITHIN: Duration = Duration::from_millis(100);
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The server, and the command that we started for it.
-pub struct Found {
+pub struct FoundServer {
     pub server: Server,
     /// How its requests are found.
     pub identification: Identification,
@@ -30,7 +30,7 @@ pub struct Found {
     command: Option<(StartedCommand, Journal)>,
 }
 
-impl Found {
+impl FoundServer {
     /// The server that the command line names.
     pub fn by(args: &TraceArgs, roots: &Roots, interrupt: &Interrupt) -> Result<Self, Failure> {
         let port = args.server.port.map(std::num::NonZeroU16::get);

@@ -43,7 +43,7 @@ pub struct Window {
 
 /// How much has been recorded.
 #[derive(Clone, Copy, Default)]
-pub struct Written {
+pub struct RecordedAmount {
     pub events: u64,
     pub bytes: u64,
 }
@@ -125,7 +125,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Draws the windows since the last call, and the progress.
-    pub fn draw(&mut self, elapsed: Duration, written: Written) {
+    pub fn draw(&mut self, elapsed: Duration, written: RecordedAmount) {
         let new: Vec<_> = (self.windows.iter()).flat_map(Receiver::try_iter).collect();
         for window in new {
             self.take(window);
@@ -153,7 +153,7 @@ impl<'a> Screen<'a> {
         self.tty.as_ref().is_some_and(|tty| tty.pressed(b'q'))
     }
 
-    fn observer(&self, elapsed: Duration, written: Written) -> Observer {
+    fn observer(&self, elapsed: Duration, written: RecordedAmount) -> Observer {
         let responses = self.shown.whole.matching.responses.max(1) as f64;
         Observer {
             cpu_share: OwnCost::now().cpu_share_since(&self.since),
@@ -167,7 +167,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    fn note(&self, written: Written) -> String {
+    fn note(&self, written: RecordedAmount) -> String {
         let mut note = "q or Ctrl-C ends".to_owned();
         if let Some(failure) = &self.failure {
             note = format!("{note}; {failure}");

@@ -28,7 +28,7 @@ use taillab_console::messages::Messages;
 use taillab_console::rights::{recover, without_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::pipeline::{
-    self, Attachments, MeasurementFacts, Shown, Source, Spool, limits, next_steps,
+    self, Attachments, MeasurementFacts, Presentation, Source, Spool, limits, next_steps,
 };
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
@@ -36,7 +36,7 @@ use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus};
 use taillab_model::summary::Report;
 
 use self::end::End;
-use self::find::Found;
+use self::find::FoundServer;
 use self::record::Recorded;
 use self::trials::Trials;
 use crate::cli::TraceArgs;
@@ -56,7 +56,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     recover(&roots, messages)?;
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let found = Found::by(&args, &roots, &interrupt)?;
+    let found = FoundServer::by(&args, &roots, &interrupt)?;
     let mut found = trials::ensure_one_server(found, asked.as_ref(), &roots)?;
     let watched = args
         .server
@@ -198,7 +198,7 @@ impl Finish<'_> {
         if let Some(dir) = &mut dir {
             pipeline::save(dir, &analysed, &attachments);
         }
-        let shown = Shown {
+        let shown = Presentation {
             saved: dir.as_ref().and_then(RunDir::whole),
             common: args.common,
             slowest: args.analysis.slowest.is_some(),
@@ -233,7 +233,7 @@ fn forecast(
 }
 
 /// The directory for the recording and the result, where they are saved.
-fn directory(args: &TraceArgs, found: &Found) -> Result<Option<RunDir>, Failure> {
+fn directory(args: &TraceArgs, found: &FoundServer) -> Result<Option<RunDir>, Failure> {
     if !args.result.saves() {
         return Ok(None);
     }

@@ -13,14 +13,14 @@ use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5,
 };
 
-use super::find::Found;
+use super::find::FoundServer;
 use crate::cli::TraceArgs;
 
 /// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;
 
 /// Loads the probe; nothing is attached yet.
-pub fn load(args: &TraceArgs, found: &Found, watched: &CpuSet) -> Result<Probe, Failure> {
+pub fn load(args: &TraceArgs, found: &FoundServer, watched: &CpuSet) -> Result<Probe, Failure> {
     let server = &found.server;
     let payload_bytes = found.identification.payload_bytes;
     let spec = ProbeSpec {

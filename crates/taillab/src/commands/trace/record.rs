@@ -19,7 +19,7 @@ use taillab_model::{Nanos, RecordingContext};
 use taillab_probe::Probe;
 
 use super::end::End;
-use super::find::Found;
+use super::find::FoundServer;
 use super::live::Screen;
 use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::{LONGEST_RECORDING, TraceArgs};
@@ -32,7 +32,7 @@ const SETTLE_PART: u64 = 10;
 /// What a recording needs.
 pub struct Work<'a> {
     pub args: &'a TraceArgs,
-    pub found: &'a mut Found,
+    pub found: &'a mut FoundServer,
     pub watched: &'a CpuSet,
     /// CPUs that are not watched, for our own threads.
     pub own_cpus: &'a CpuSet,
@@ -150,7 +150,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
 /// every CPU, because it would disturb the server.
 fn begin_without_root(
     args: &TraceArgs,
-    found: &Found,
+    found: &FoundServer,
     own_cpus: &CpuSet,
     roots: &Roots,
 ) -> Result<Option<Canary>, Failure> {
@@ -177,7 +177,7 @@ fn with_settling(asked: Option<Nanos>, settle: Nanos) -> Duration {
 /// What is known when the recording begins.
 fn first_context(
     args: &TraceArgs,
-    found: &Found,
+    found: &FoundServer,
     watched: &CpuSet,
     probe: &Probe,
     environment: &Environment,

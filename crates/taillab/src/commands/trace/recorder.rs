@@ -20,7 +20,7 @@ use taillab_model::{
 use taillab_probe::Probe;
 
 use super::end::End;
-use super::live::{Window, Written};
+use super::live::{RecordedAmount, Window};
 
 /// Between two drains of the probe, and two looks at steal and quotas.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -45,8 +45,8 @@ pub struct Shared {
 
 impl Shared {
     /// What is in the recording so far.
-    pub fn written(&self) -> Written {
-        Written {
+    pub fn written(&self) -> RecordedAmount {
+        RecordedAmount {
             events: self.events.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
         }
@@ -99,7 +99,7 @@ impl Recorder {
                 looked = turn;
                 end = self.look_around();
             }
-            let Written { events, bytes } = self.sinks.written();
+            let RecordedAmount { events, bytes } = self.sinks.written();
             shared
                 .elapsed_ms
                 .store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Recorder {
         mut self,
         context: &RecordingContext,
         end: End,
-    ) -> Result<(Spool, Written, End), Failure> {
+    ) -> Result<(Spool, RecordedAmount, End), Failure> {
         // hooks are detached one after the other, so later events belong to incomplete requests
         self.sinks.until = Some(now().saturating_since(self.probe.base()));
         let end = match (self.probe.finish_into(&mut self.sinks), end) {
@@ -214,8 +214,8 @@ impl Sinks {
         })
     }
 
-    fn written(&self) -> Written {
-        Written {
+    fn written(&self) -> RecordedAmount {
+        RecordedAmount {
             events: self.writer.events(),
             bytes: self.writer.bytes(),
         }

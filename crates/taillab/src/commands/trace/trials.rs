@@ -11,7 +11,7 @@ use taillab_host::{CpuSet, Interrupt, Roots};
 use taillab_model::RecordingContext;
 use taillab_model::summary::Report;
 
-use super::find::Found;
+use super::find::FoundServer;
 use super::{probing, unpin};
 use crate::cli::TraceArgs;
 
@@ -37,10 +37,10 @@ pub fn asked(args: &TraceArgs) -> Result<Option<FixRequest>, Failure> {
 /// # Errors
 /// They are several; then one that we started is ended.
 pub fn ensure_one_server(
-    mut found: Found,
+    mut found: FoundServer,
     asked: Option<&FixRequest>,
     roots: &Roots,
-) -> Result<Found, Failure> {
+) -> Result<FoundServer, Failure> {
     if asked.is_none() {
         return Ok(found);
     }
@@ -58,7 +58,7 @@ pub fn ensure_one_server(
 pub struct Trials<'a> {
     pub asked: FixRequest,
     pub args: &'a TraceArgs,
-    pub found: Found,
+    pub found: FoundServer,
     pub watched: CpuSet,
     pub interrupt: Interrupt,
     /// Where this thread may run afterwards.

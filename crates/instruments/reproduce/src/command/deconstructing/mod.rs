@@ -7,13 +7,13 @@ use taillab_console::fail::host;
 use taillab_console::messages::Messages;
 use taillab_console::rundir::RunDir;
 use taillab_experiment::round_trips::{Measured, Measurement, RttPlan, label};
-use taillab_host::Interrupt;
+use taillab_host::{Interrupt, RequestedCpus};
 use taillab_load::rtt::has_rdma;
 use taillab_model::rtt::{RttCurves, RttRow};
 use taillab_report::chart::Axis;
 use taillab_simulator::paper::Claim;
 
-use super::Made;
+use super::{Made, PaperPage};
 
 use self::figures::Measure;
 pub use self::figures::Specification;
@@ -32,7 +32,10 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let reproduction = super::reproduce(
-        ("deconstructing", PAPER),
+        PaperPage {
+            name: "deconstructing",
+            paper: PAPER,
+        },
         wanted(&args.figures),
         (dir, args.common),
         &interrupt,
@@ -63,8 +66,12 @@ pub fn figure(
     };
     let plan = RttPlan::own(
         specification.rows.clone(),
-        (args.count.get(), args.runs.get()),
-        (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
+        args.count.get(),
+        args.runs.get(),
+        RequestedCpus {
+            server: args.server_cpus.as_ref(),
+            client: args.client_cpus.as_ref(),
+        },
     )?;
     let measured = Measurement::new(&plan, interrupt, messages)?.rows(|_| Ok(()))?;
     if let Some(failure) = measured.failure {

@@ -10,15 +10,21 @@ fn a_pool_of_busy_connections_lets_requests_wait_for_the_first_that_is_free() {
         Fake::client(2, vec![(1, usize::MAX)], echo).with(one_at_a_time(ClientKind::Pooled));
     client.begin(3, SCHEDULED);
     let sent: Vec<_> = (0..3).map(|_| client.send(wanted(0)).unwrap()).collect();
-    assert_eq!(sent, [Handed::Gone, Handed::Gone, Handed::Waits]);
+    assert_eq!(
+        sent,
+        [SendOutcome::Gone, SendOutcome::Gone, SendOutcome::Waits]
+    );
     assert_eq!(client.send_waiting(|_, _| true), None);
-    let second = Received::Answer {
+    let second = ReceiveOutcome::Answer {
         k: 1,
         outcome: Outcome::Done,
     };
     assert_eq!(client.receive(|_| Some(wanted(0))), second);
     let released = client.send_waiting(|_, _| true).unwrap();
-    assert_eq!((released.k, released.sent), (2, Some(Ok(Handed::Gone))));
+    assert_eq!(
+        (released.k, released.sent),
+        (2, Some(Ok(SendOutcome::Gone)))
+    );
     assert_eq!(client.send_waiting(|_, _| true), None);
     assert_eq!(client.keys().connection_of(2), Some(1));
 }
@@ -37,7 +43,7 @@ fn a_request_that_waited_too_long_is_given_up() {
             .map(|gone| (gone.k, gone.sent))
     };
     assert_eq!(released(), Some((1, None)));
-    assert_eq!(released(), Some((2, Some(Ok(Handed::Gone)))));
+    assert_eq!(released(), Some((2, Some(Ok(SendOutcome::Gone)))));
     assert_eq!(released(), None);
 }
 
