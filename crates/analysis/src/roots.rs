@@ -141,7 +141,7 @@ mod tests {
     use taillab_model::{Monotonic, RecordingContext, Stamps};
 
     use super::*;
-    use crate::ledger::Who;
+    use crate::ledger::CulpritId;
 
     fn entry(place: usize, excess: &[(Label, u64)]) -> Entry<'_> {
         let at = Monotonic::from_nanos_since_boot(place as u64);
@@ -172,9 +172,9 @@ mod tests {
     #[test]
     fn bursts_are_counted_by_what_made_most_of_them() {
         let mut labels = Labels::new(&RecordingContext::default());
-        let thread = labels.label(Cause::Background, Who::Thread(7));
-        let softirq = labels.label(Cause::Softirq, Who::Softirq(9));
-        let wakeup = labels.label(Cause::Wakeup, Who::Nobody);
+        let thread = labels.label(Cause::Background, CulpritId::Thread(7));
+        let softirq = labels.label(Cause::Softirq, CulpritId::Softirq(9));
+        let wakeup = labels.label(Cause::Wakeup, CulpritId::Nobody);
         let requests: [(u64, &[(Label, u64)]); 6] = [
             (1, &[(thread, 9_000), (wakeup, 100)]),
             (1, &[(thread, 4_000), (softirq, 5_000)]),

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use taillab_model::explanation::{Activity, SlowRequest, Stretch, join_shortest};
 use taillab_model::{Monotonic, Nanos};
 
-use crate::ledger::{Entry, Labels, Piece, Who};
+use crate::ledger::{CulpritId, Entry, Labels, Piece};
 use crate::timeline::{CpuLine, Segment, Timeline, Top};
 
 /// The largest number of stretches of a request; the shortest are joined to the stretch before.
@@ -23,7 +23,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
     let [t2, t3, t4, t5] = stamps.middle();
     let since = |at: Option<Monotonic>| at.and_then(|at| at.checked_since(stamps.t1));
     let stamps_ns = [t2, t3, t4, t5, Some(stamps.t6)].map(since);
-    let worker = (entry.worker != 0).then(|| labels.named(Who::Worker(entry.worker)));
+    let worker = (entry.worker != 0).then(|| labels.named(CulpritId::Worker(entry.worker)));
     let stretch = |piece: &Piece| Stretch {
         from_ns: Nanos::new(piece.from_ns),
         lasted_ns: Nanos::new(piece.lasted_ns),
@@ -99,18 +99,18 @@ fn joined(pieces: &[Piece]) -> (Vec<Piece>, u64) {
 
 /// What a CPU was busy with for a while; `None`: it was idle.
 struct Stay {
-    who: Option<Who>,
+    who: Option<CulpritId>,
     /// The beginning, since T1.
     from_ns: Nanos,
     lasted_ns: Nanos,
 }
 
-fn who(segment: &Segment) -> Option<Who> {
+fn who(segment: &Segment) -> Option<CulpritId> {
     match segment.top {
-        Top::Softirq { vector } => Some(Who::Softirq(vector)),
-        Top::Interrupt(interrupt) => Some(Who::Interrupt(interrupt)),
-        Top::Idle { state } => Some(Who::Idle(state)),
-        _ => (segment.thread != 0).then_some(Who::Thread(segment.thread)),
+        Top::Softirq { vector } => Some(CulpritId::Softirq(vector)),
+        Top::Interrupt(interrupt) => Some(CulpritId::Interrupt(interrupt)),
+        Top::Idle { state } => Some(CulpritId::Idle(state)),
+        _ => (segment.thread != 0).then_some(CulpritId::Thread(segment.thread)),
     }
 }
 

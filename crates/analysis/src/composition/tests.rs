@@ -3,7 +3,7 @@
 use taillab_model::{RecordingContext, Stamps};
 
 use super::*;
-use crate::ledger::Who;
+use crate::ledger::CulpritId;
 
 #[test]
 fn a_share_that_is_the_same_everywhere_is_certain() {
@@ -76,7 +76,7 @@ fn bands_begin_at_the_percentiles_of_all_requests() {
 #[test]
 fn around_a_percentile_are_the_requests_that_took_about_as_long() {
     let mut labels = Labels::new(&RecordingContext::default());
-    let label = labels.label(Cause::Background, Who::Thread(7));
+    let label = labels.label(Cause::Background, CulpritId::Thread(7));
     let at = Monotonic::from_nanos_since_boot;
     let mut composition = Composition::new(at(0));
     for place in 0..4_000 {
@@ -106,7 +106,7 @@ fn around_a_percentile_are_the_requests_that_took_about_as_long() {
 #[test]
 fn in_slices_an_event_delays_as_many_requests_as_without() {
     let mut labels = Labels::new(&RecordingContext::default());
-    let label = labels.label(Cause::Background, Who::Thread(7));
+    let label = labels.label(Cause::Background, CulpritId::Thread(7));
     let at = Monotonic::from_nanos_since_boot;
     let mut composition = Composition::new(at(0));
     for place in 0..4_000 {

@@ -7,16 +7,16 @@ use taillab_model::explanation::{Cause, SendWait};
 use super::common::CommonQueue;
 use super::events::RequestId;
 use super::history::{CpuHistory, Position, Stretches};
-use super::label::{Label, Labels, Who};
+use super::label::{CulpritId, Label, Labels};
 use super::lengths::{Lengths, scaled, take_ideal};
 use super::pieces::{self, Meaning, Moment, Piece};
-use super::queues::Late;
+use super::queues::LateStart;
 use super::requests::OpenRequest;
 use super::worker::Worker;
 
 /// Labels that every account needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fixed {
+pub(super) struct FixedLabels {
     /// Labels of work that the ideal queue has too, in the order in which the ideal sojourn is subtracted
     /// from them.
     work: [Label; 4],
@@ -32,10 +32,10 @@ pub(super) struct Fixed {
     acknowledged: [Label; 5],
 }
 
-impl Fixed {
+impl FixedLabels {
     pub(super) fn new(labels: &mut Labels) -> Self {
-        let received = labels.label(Cause::Softirq, Who::Softirq(crate::timeline::NET_RX));
-        let mut plain = |cause| labels.label(cause, Who::Nobody);
+        let received = labels.label(Cause::Softirq, CulpritId::Softirq(crate::timeline::NET_RX));
+        let mut plain = |cause| labels.label(cause, CulpritId::Nobody);
         let work = [Cause::Service, Cause::StackTx, Cause::Queue, Cause::StackRx].map(&mut plain);
         let [service, stack_tx, queue, _] = work;
         Self {
@@ -49,13 +49,13 @@ impl Fixed {
             wakeup: plain(Cause::Wakeup),
             retransmit: plain(Cause::Retransmit),
             acknowledged: SendWait::FOR_ACKNOWLEDGEMENTS
-                .map(|wait| labels.label(Cause::Client, Who::Sending(wait))),
+                .map(|wait| labels.label(Cause::Client, CulpritId::Sending(wait))),
         }
     }
 }
 
 /// The worker that served a request.
-pub(super) struct ServedBy<'a> {
+pub(super) struct ServingWorker<'a> {
     pub(super) worker: &'a Worker,
     /// Its place among the workers.
     pub(super) place: usize,
@@ -63,7 +63,7 @@ pub(super) struct ServedBy<'a> {
     /// The label of its services that take too long.
     pub(super) slow_service: Label,
     /// Its waits for its CPU behind others of the server, if there were any since T2.
-    pub(super) behind: Option<Behind>,
+    pub(super) behind: Option<SiblingWaits>,
     /// The server has other workers.
     pub(super) has_others: bool,
     /// The queue that it shares with others.
@@ -72,13 +72,13 @@ pub(super) struct ServedBy<'a> {
 
 /// The waits of a worker for its CPU behind others of the server.
 #[derive(Clone, Copy)]
-pub(super) struct Behind {
+pub(super) struct SiblingWaits {
     pub(super) label: Label,
     /// Their length until now.
     pub(super) now_ns: u64,
 }
 
-impl ServedBy<'_> {
+impl ServingWorker<'_> {
     /// For how long the worker has waited so since it had waited for `before_ns`.
     fn behind_since(&self, before_ns: u64) -> u64 {
         self.behind.map_or(0, |behind| behind.now_ns - before_ns)
@@ -91,7 +91,7 @@ pub(super) struct Case<'a> {
     /// Its number.
     pub(super) id: RequestId,
     /// `None` if it is not known who served it.
-    pub(super) served_by: Option<ServedBy<'a>>,
+    pub(super) served_by: Option<ServingWorker<'a>>,
     /// Whether its connection saw a retransmission between T1 and T6.
     pub(super) resent: bool,
     /// Its sojourn in the ideal queue.
@@ -160,7 +160,12 @@ struct OwnWork {
 }
 
 /// Computes the account of a request and stores it in `account`, in place of the previous one.
-pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, account: &mut Account) {
+pub(super) fn draw_up(
+    case: &Case<'_>,
+    fixed: &FixedLabels,
+    labels: &mut Labels,
+    account: &mut Account,
+) {
     let request = case.request;
     account.parts.clear();
     account.waits.clear();
@@ -193,8 +198,8 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
 
 fn with_worker(
     case: &Case<'_>,
-    served_by: &ServedBy<'_>,
-    fixed: &Fixed,
+    served_by: &ServingWorker<'_>,
+    fixed: &FixedLabels,
     labels: &mut Labels,
     account: &mut Account,
 ) -> OwnWork {
@@ -266,7 +271,7 @@ fn with_worker(
 /// shared queue, the second is only what nobody had lost.
 fn earlier(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     left: u64,
     account: &mut Account,
 ) -> (u64, u64) {
@@ -289,7 +294,11 @@ fn earlier(
 
 /// What a request still waited, `rest` nanoseconds, though nothing held up those before it: for receive softirqs of
 /// others, where several workers share its queue, or for nothing that is known.
-fn unclear(request: &OpenRequest, rest: u64, fixed: &Fixed) -> impl Iterator<Item = Wait> + use<> {
+fn unclear(
+    request: &OpenRequest,
+    rest: u64,
+    fixed: &FixedLabels,
+) -> impl Iterator<Item = Wait> + use<> {
     let received = request.common.map_or(0, |common| common.received_ns);
     let received = received.min(rest);
     let waits = [
@@ -300,7 +309,7 @@ fn unclear(request: &OpenRequest, rest: u64, fixed: &Fixed) -> impl Iterator<Ite
 }
 
 /// The parts after T2: what held the request up, its wait in the queue, and its own work.
-fn put_parts(parts: &mut Lengths, held: &Lengths, fixed: &Fixed, queue: u64, own: &OwnWork) {
+fn put_parts(parts: &mut Lengths, held: &Lengths, fixed: &FixedLabels, queue: u64, own: &OwnWork) {
     for &(label, ns) in held.iter() {
         parts.add(label, ns);
     }
@@ -312,12 +321,12 @@ fn put_parts(parts: &mut Lengths, held: &Lengths, fixed: &Fixed, queue: u64, own
 
 /// Waiting that is because of other workers: for their time on the CPU, and for a queue of its own.
 fn beside(
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     labels: &mut Labels,
     behind: u64,
     imbalance: u64,
 ) -> impl Iterator<Item = Wait> + use<> {
-    let own = Who::Worker(served_by.worker.tid);
+    let own = CulpritId::Worker(served_by.worker.tid);
     let behind = served_by.behind.map(|others| (others.label, behind, false));
     let imbalance =
         (imbalance > 0).then(|| (labels.label(Cause::Imbalance, own), imbalance, false));
@@ -333,7 +342,7 @@ fn transmit_ns(request: &OpenRequest) -> u64 {
 
 /// The time since the request became late, without delays, receive softirqs, and what its worker waited
 /// behind others of the server, in nanoseconds.
-fn others_since_late(request: &OpenRequest, served_by: &ServedBy<'_>, now: Position) -> u64 {
+fn others_since_late(request: &OpenRequest, served_by: &ServingWorker<'_>, now: Position) -> u64 {
     let waited = request.common.map_or(0, |common| common.order_ns);
     waited
         + request.late.as_ref().map_or(0, |late| {
@@ -345,7 +354,7 @@ fn others_since_late(request: &OpenRequest, served_by: &ServedBy<'_>, now: Posit
 }
 
 /// The account if the worker is unknown: service and queue as in the ideal queue; the rest is `unobserved`.
-fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnWork {
+fn without_worker(case: &Case<'_>, fixed: &FixedLabels, account: &mut Account) -> OwnWork {
     let mut left = case.request.t6_ns - case.request.queued_ns;
     let service_ns = left.min(case.service_ns);
     left -= service_ns;
@@ -367,8 +376,8 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
 /// for times in which nothing of the server could run ([`keeps_its_cause`]).
 fn held_directly(
     positions: Range<u64>,
-    (served_by, labels): (&ServedBy<'_>, &Labels),
-    late: Option<(Label, &Late)>,
+    (served_by, labels): (&ServingWorker<'_>, &Labels),
+    late: Option<(Label, &LateStart)>,
     cache: &mut StretchCache,
     mut held: impl FnMut(Label, u64),
 ) -> u64 {
@@ -406,7 +415,7 @@ pub(super) const fn keeps_its_cause(cause: Cause) -> bool {
 /// Inherits the last delays before T2, up to `wanted` nanoseconds. Returns how many were found.
 fn inherit(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     wanted: u64,
     cache: &mut StretchCache,
     waits: &mut Vec<Wait>,
@@ -441,7 +450,7 @@ fn inherit(
 /// request would not have waited for that.
 fn gone_elsewhere(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     longer_ns: u64,
     labels: &mut Labels,
     held: &mut Lengths,
@@ -452,7 +461,7 @@ fn gone_elsewhere(
     // the request's own slow service is not moved
     let moved = length.saturating_sub(request.slow_ns).min(longer_ns);
     *length -= moved;
-    let own = Who::Worker(served_by.worker.tid);
+    let own = CulpritId::Worker(served_by.worker.tid);
     held.add(labels.label(Cause::Imbalance, own), moved);
 }
 
@@ -474,7 +483,7 @@ fn in_order(
     case: &Case<'_>,
     waits: &[Wait],
     own: &OwnWork,
-    fixed: &Fixed,
+    fixed: &FixedLabels,
     labels: &mut Labels,
 ) -> Vec<Piece> {
     let request = case.request;
@@ -509,7 +518,7 @@ fn in_order(
 }
 
 /// Charges unexplained and wake-up time to the retransmission, and waiting for acknowledgements.
-fn sent_again(fixed: &Fixed, account: &mut Account) {
+fn sent_again(fixed: &FixedLabels, account: &mut Account) {
     let unknown = [fixed.unexplained, fixed.wakeup];
     let unknown = [&unknown[..], &fixed.acknowledged].concat();
     let again = account.parts.take(&unknown);

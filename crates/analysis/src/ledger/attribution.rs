@@ -2,13 +2,13 @@
 
 use taillab_model::{Monotonic, Nanos, Peer, RecordingContext};
 
-use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
+use super::account::{Account, Case, FixedLabels, ServingWorker, SiblingWaits, draw_up};
 use super::baseline::Baseline;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
 use super::label::Labels;
-use super::queues::{Late, Queues, Waits};
+use super::queues::{LateStart, Queues, Waits};
 use super::receive::{self, Receiving};
 use super::requests::OpenRequest;
 use super::send_evidence::{SendEvidence, SendHistory};
@@ -32,7 +32,7 @@ pub struct Attribution {
     trace_from: Nanos,
     server: ServerState,
     queues: Queues,
-    fixed: Fixed,
+    fixed: FixedLabels,
     account: Account,
     resent: Resent,
     service_starts: ServiceStarts,
@@ -59,7 +59,7 @@ impl Attribution {
             options: options.clone(),
             trace_from: Nanos::MAX,
             queues: Queues::new(options.service_time, options.workers),
-            fixed: Fixed::new(&mut server.ledger.labels),
+            fixed: FixedLabels::new(&mut server.ledger.labels),
             server,
             account: Account::default(),
             resent: Resent::default(),
@@ -437,7 +437,7 @@ impl Attribution {
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
             let asked = worker.asked;
             let asked = asked.filter(|(_, end_ns)| *end_ns > request.begin.delay_ns);
-            request.late = Some(Late {
+            request.late = Some(LateStart {
                 since_ns: at_ns,
                 since: worker.history.end(&server.histories),
                 behind_ns,
@@ -527,7 +527,7 @@ fn case<'s>(
     let behind = worker.and_then(|w| {
         let now_ns = server.behind_ns(w);
         let label = (now_ns > server.requests[id].behind_ns).then(|| server.behind_others(w));
-        Some(Behind {
+        Some(SiblingWaits {
             label: label??,
             now_ns,
         })
@@ -536,15 +536,17 @@ fn case<'s>(
     let case = Case {
         request,
         id,
-        served_by: worker.zip(slow_service).map(|(w, slow_service)| ServedBy {
-            worker: &server.workers[w],
-            place: w,
-            cpus: &server.histories,
-            slow_service,
-            behind,
-            has_others: server.workers.len() > 1,
-            common: server.workers[w].queue.map(|queue| &server.common[queue]),
-        }),
+        served_by: worker
+            .zip(slow_service)
+            .map(|(w, slow_service)| ServingWorker {
+                worker: &server.workers[w],
+                place: w,
+                cpus: &server.histories,
+                slow_service,
+                behind,
+                has_others: server.workers.len() > 1,
+                common: server.workers[w].queue.map(|queue| &server.common[queue]),
+            }),
         resent: resent.within(request.connection, request.t1_ns, request.left_ns()),
         ideal_ns: request.waits.ideal_ns + alone_ns,
         service_ns: server.baseline.service_ns,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
-use super::disturbances::PartOf;
+use super::disturbances::PieceOrigin;
 use super::label::Label;
 use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
@@ -200,11 +200,11 @@ impl CpuClock {
     }
 
     /// The present segment, in which `at_ns` lies.
-    pub(super) fn segment_at(&self, at_ns: u64) -> PartOf {
+    pub(super) fn segment_at(&self, at_ns: u64) -> PieceOrigin {
         let since = self
             .segment
             .map_or(at_ns, |segment| segment.from.nanos_since_boot());
-        PartOf::Stay {
+        PieceOrigin::Stay {
             since_ns: since.min(at_ns),
         }
     }

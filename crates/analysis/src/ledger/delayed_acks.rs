@@ -23,11 +23,11 @@ const AFTER_REQUEST: Nanos = Nanos::from_micros(100);
 
 /// What was kept back on each connection, from window to window.
 #[derive(Default)]
-pub(super) struct DelayedAcks(IdMap<KeptBack>);
+pub(super) struct DelayedAcks(IdMap<UnsentStretch>);
 
 /// A stretch in which something that was written always waits to be sent.
 #[derive(Clone, Copy)]
-struct KeptBack {
+struct UnsentStretch {
     since_ns: u64,
     until_ns: u64,
 }
@@ -53,7 +53,7 @@ impl DelayedAcks {
             return false;
         };
         let (t5_ns, t6_ns) = (t5.nanos_since_boot(), stamps.t6.nanos_since_boot());
-        let new = KeptBack {
+        let new = UnsentStretch {
             since_ns: t5_ns,
             until_ns: t6_ns,
         };

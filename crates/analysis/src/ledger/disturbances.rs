@@ -92,7 +92,7 @@ pub(super) enum Site {
 
 /// What a piece of a delay is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PartOf {
+pub(super) enum PieceOrigin {
     /// Something that began then: a segment of a CPU, or a pause.
     Stay {
         /// In nanoseconds since boot; all of it counts, even if no request waited yet.
@@ -113,7 +113,7 @@ pub(super) enum PartOf {
     Chain(u64, Option<usize>),
 }
 
-impl PartOf {
+impl PieceOrigin {
     /// Whether the next piece is surely a part of the same disturbance; `None` if that depends on the gap.
     fn continues(self, next: Self) -> Option<bool> {
         match (self, next) {
@@ -132,12 +132,12 @@ struct Open {
     from_ns: u64,
     to_ns: u64,
     length_ns: u64,
-    part_of: PartOf,
+    part_of: PieceOrigin,
 }
 
 impl Open {
     /// Adds a piece, if it belongs to this.
-    fn goes_on(&mut self, piece: &Range<u64>, part_of: PartOf) -> bool {
+    fn goes_on(&mut self, piece: &Range<u64>, part_of: PieceOrigin) -> bool {
         let (from_ns, to_ns) = (piece.start, piece.end);
         let gap_ns = from_ns.saturating_sub(self.to_ns);
         let known = self.part_of.continues(part_of);
@@ -146,7 +146,7 @@ impl Open {
         }
         // what interrupts a service does not lengthen it; a throttle goes on while packets come in
         let bridged_ns = match part_of {
-            PartOf::Service(_) | PartOf::Chain(..) => 0,
+            PieceOrigin::Service(_) | PieceOrigin::Chain(..) => 0,
             _ => gap_ns,
         };
         self.length_ns += bridged_ns + to_ns.saturating_sub(from_ns.max(self.to_ns));
@@ -186,10 +186,10 @@ impl Disturbances {
         (cause, label): (Cause, Label),
         site: Site,
         mut piece: Range<u64>,
-        part_of: PartOf,
+        part_of: PieceOrigin,
     ) {
         let part_of = match (cause, part_of) {
-            (Cause::Client, PartOf::Sleep(_, Some(place))) => PartOf::Sending(place),
+            (Cause::Client, PieceOrigin::Sleep(_, Some(place))) => PieceOrigin::Sending(place),
             _ => part_of,
         };
         let key = match site {
@@ -202,7 +202,7 @@ impl Disturbances {
         {
             return;
         }
-        if let PartOf::Stay { since_ns } = part_of {
+        if let PieceOrigin::Stay { since_ns } = part_of {
             piece.start = piece.start.min(since_ns);
         }
         let new = Open {
@@ -289,16 +289,16 @@ mod tests {
     use taillab_model::RecordingContext;
 
     use super::*;
-    use crate::ledger::label::Who;
+    use crate::ledger::label::CulpritId;
 
     /// The pieces of one cause on CPUs: (CPU, from, to), each a segment of its own.
     fn lengths(cause: Cause, pieces: &[(usize, u64, u64)]) -> EventLengths {
         let mut labels = Labels::new(&RecordingContext::default());
-        let label = labels.label(cause, Who::Nobody);
+        let label = labels.label(cause, CulpritId::Nobody);
         let mut disturbances = Disturbances::default();
         for &(k, from, to) in pieces {
             let since_ns = from;
-            let part_of = PartOf::Stay { since_ns };
+            let part_of = PieceOrigin::Stay { since_ns };
             disturbances.add((cause, label), Site::Cpu(k), from..to, part_of);
         }
         disturbances.finish(&labels).swap_remove(label as usize)
@@ -316,14 +316,14 @@ mod tests {
     #[test]
     fn a_packet_does_not_cut_a_throttle_in_two() {
         let mut labels = Labels::new(&RecordingContext::default());
-        let label = labels.label(Cause::Throttled, Who::Nobody);
+        let label = labels.label(Cause::Throttled, CulpritId::Nobody);
         let mut disturbances = Disturbances::default();
         for (since_ns, from, to) in [
             (90, 100, 10_100),
             (90, 14_100, 500_000),
             (900_000, 900_000, 910_000),
         ] {
-            let (of, part_of) = ((Cause::Throttled, label), PartOf::Wait { since_ns });
+            let (of, part_of) = ((Cause::Throttled, label), PieceOrigin::Wait { since_ns });
             disturbances.add(of, Site::Cpu(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
@@ -344,10 +344,10 @@ mod tests {
     #[test]
     fn a_response_that_is_taken_bit_by_bit_waits_once() {
         let mut labels = Labels::new(&RecordingContext::default());
-        let label = labels.label(Cause::Client, Who::Nobody);
+        let label = labels.label(Cause::Client, CulpritId::Nobody);
         let mut disturbances = Disturbances::default();
         for (place, from, to) in [(4, 0, 100), (4, 180, 300), (4, 400, 500), (5, 700, 800)] {
-            let part_of = PartOf::Sleep(from, Some(place));
+            let part_of = PieceOrigin::Sleep(from, Some(place));
             disturbances.add((Cause::Client, label), Site::Worker(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn parts_of_one_chain_are_one_event_without_what_is_between_them() {
         let mut labels = Labels::new(&RecordingContext::default());
-        let label = labels.label(Cause::BlockedIo, Who::Call(17));
+        let label = labels.label(Cause::BlockedIo, CulpritId::Call(17));
         let mut disturbances = Disturbances::default();
         for (since_ns, from, to) in [
             (90, 100, 400),
@@ -366,7 +366,10 @@ mod tests {
             (90, 1_100, 1_400),
             (5_000, 5_000, 5_300),
         ] {
-            let (of, part_of) = ((Cause::BlockedIo, label), PartOf::Chain(since_ns, Some(3)));
+            let (of, part_of) = (
+                (Cause::BlockedIo, label),
+                PieceOrigin::Chain(since_ns, Some(3)),
+            );
             disturbances.add(of, Site::Worker(0), from..to, part_of);
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
@@ -377,11 +380,11 @@ mod tests {
     fn what_ended_in_the_warm_up_is_not_counted() {
         let mut labels = Labels::new(&RecordingContext::default());
         for cause in [Cause::Background, Cause::Throttled] {
-            let label = labels.label(cause, Who::Nobody);
+            let label = labels.label(cause, CulpritId::Nobody);
             let mut disturbances = Disturbances::since(5_000);
             for since_ns in [1_000, 4_500, 9_000] {
                 let span = since_ns..since_ns + 1_000;
-                let part_of = PartOf::Stay { since_ns };
+                let part_of = PieceOrigin::Stay { since_ns };
                 disturbances.add((cause, label), Site::Cpu(0), span, part_of);
             }
             let found = disturbances.finish(&labels).swap_remove(label as usize);

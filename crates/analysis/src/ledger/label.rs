@@ -20,7 +20,7 @@ pub type Label = u32;
 
 /// A culprit, without its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Who {
+pub enum CulpritId {
     /// Nobody in particular.
     Nobody,
     /// A thread, by its number.
@@ -48,31 +48,31 @@ pub enum Who {
 }
 
 /// Waiting for storage: in a system call, or (`None`) in a page fault.
-pub(crate) fn of_storage(call: Option<u16>) -> (Cause, Who) {
+pub(crate) fn of_storage(call: Option<u16>) -> (Cause, CulpritId) {
     match call {
-        Some(call) => (Cause::BlockedIo, Who::Call(call)),
-        None => (Cause::BlockedFault, Who::Nobody),
+        Some(call) => (Cause::BlockedIo, CulpritId::Call(call)),
+        None => (Cause::BlockedFault, CulpritId::Nobody),
     }
 }
 
 /// The cause and culprit while this is on top of a CPU's current thread; `None` if it is not a delay by
 /// itself.
-pub(crate) fn of_top(top: Top) -> Option<(Cause, Who)> {
+pub(crate) fn of_top(top: Top) -> Option<(Cause, CulpritId)> {
     Some(match top {
         Top::Nothing | Top::Idle { .. } => return None,
-        Top::Softirq { vector } => (Cause::Softirq, Who::Softirq(vector)),
-        Top::Interrupt(interrupt) => (Cause::Irq, Who::Interrupt(interrupt)),
-        Top::KernelLock => (Cause::BlockedLock, Who::Nobody),
+        Top::Softirq { vector } => (Cause::Softirq, CulpritId::Softirq(vector)),
+        Top::Interrupt(interrupt) => (Cause::Irq, CulpritId::Interrupt(interrupt)),
+        Top::KernelLock => (Cause::BlockedLock, CulpritId::Nobody),
         Top::Storage { call } => of_storage(call),
-        Top::Blind => (Cause::Unobserved, Who::Nobody),
-        Top::Stall => (Cause::Hypervisor, Who::Nobody),
+        Top::Blind => (Cause::Unobserved, CulpritId::Nobody),
+        Top::Stall => (Cause::Hypervisor, CulpritId::Nobody),
     })
 }
 
 /// All pairs of cause and culprit that occurred, and the culprits' names.
 #[derive(Clone, Debug)]
 pub struct Labels {
-    met: Vec<(Cause, Who)>,
+    met: Vec<(Cause, CulpritId)>,
     /// The labels without a culprit, by cause; `None` while not met.
     plain: [Option<Label>; Cause::ALL.len()],
     numbers: Numbered<Label>,
@@ -89,8 +89,8 @@ pub struct Labels {
     upstreams: Vec<String>,
     interrupts: IdMap<String>,
     /// Chains of wake-ups: the thread for which a worker waited, and who made that one wait in the end.
-    chains: Vec<(Tid, Who)>,
-    numbers_of_chains: BTreeMap<(Tid, Who), u32>,
+    chains: Vec<(Tid, CulpritId)>,
+    numbers_of_chains: BTreeMap<(Tid, CulpritId), u32>,
 }
 
 /// The name of a softirq (`softirq_to_name` in the kernel's kernel/softirq.c), or its number.
@@ -128,19 +128,19 @@ impl Labels {
     }
 
     /// The number of this cause with this culprit.
-    pub fn label(&mut self, cause: Cause, who: Who) -> Label {
-        let plain = who == Who::Nobody;
+    pub fn label(&mut self, cause: Cause, who: CulpritId) -> Label {
+        let plain = who == CulpritId::Nobody;
         if let Some(label) = self.plain[cause as usize].filter(|_| plain) {
             return label;
         }
         let packed = |who| (cause as u64) << 40 | pack(who);
         let (who, key) = match who {
-            Who::Thread(_) | Who::Worker(_) | Who::Chain(_)
+            CulpritId::Thread(_) | CulpritId::Worker(_) | CulpritId::Chain(_)
                 if self.met.len() >= MOST && !self.numbers.contains(packed(who)) =>
             {
                 let others = match who {
-                    Who::Worker(_) => Who::Worker(OTHER_THREADS),
-                    _ => Who::Thread(OTHER_THREADS),
+                    CulpritId::Worker(_) => CulpritId::Worker(OTHER_THREADS),
+                    _ => CulpritId::Thread(OTHER_THREADS),
                 };
                 (others, packed(others))
             }
@@ -168,7 +168,7 @@ impl Labels {
     }
 
     /// The culprit of a label, without its name.
-    pub fn who(&self, label: Label) -> Who {
+    pub fn who(&self, label: Label) -> CulpritId {
         self.met[label as usize].1
     }
 
@@ -188,11 +188,11 @@ impl Labels {
         }
     }
 
-    /// The culprit with its name; `None` for [`Who::Nobody`].
-    pub fn named(&self, who: Who) -> Option<Culprit> {
+    /// The culprit with its name; `None` for [`CulpritId::Nobody`].
+    pub fn named(&self, who: CulpritId) -> Option<Culprit> {
         Some(match who {
-            Who::Nobody => return None,
-            Who::Thread(tid) => {
+            CulpritId::Nobody => return None,
+            CulpritId::Thread(tid) => {
                 let pid = self.threads.get(&tid).map(|(_, pid)| *pid);
                 Culprit::Thread {
                     name: self.thread_name(tid),
@@ -200,38 +200,38 @@ impl Labels {
                     tid: Some(tid).filter(|tid| *tid != OTHER_THREADS),
                 }
             }
-            Who::Worker(tid) => Culprit::Worker {
+            CulpritId::Worker(tid) => Culprit::Worker {
                 name: self.thread_name(tid),
                 tid,
             },
-            Who::Interrupt(interrupt) => self.interrupt(interrupt),
-            Who::Softirq(vector) => Culprit::Softirq {
+            CulpritId::Interrupt(interrupt) => self.interrupt(interrupt),
+            CulpritId::Softirq(vector) => Culprit::Softirq {
                 name: softirq_name(vector),
             },
-            Who::Call(number) => Culprit::SystemCall {
+            CulpritId::Call(number) => Culprit::SystemCall {
                 name: call_name(number),
             },
-            Who::Stopped(why) => Culprit::Runtime {
+            CulpritId::Stopped(why) => Culprit::Runtime {
                 task: why.task().to_owned(),
                 threads: (self.stopped_by.get(&why).into_iter())
                     .flatten()
                     .cloned()
                     .collect(),
             },
-            Who::Sending(wait) => Culprit::Sending {
+            CulpritId::Sending(wait) => Culprit::Sending {
                 what: wait.what().to_owned(),
             },
-            Who::Upstream => Culprit::Upstream {
+            CulpritId::Upstream => Culprit::Upstream {
                 servers: self.upstreams.clone(),
             },
-            Who::OnCpu(cpu) => Culprit::SharedCpu {
+            CulpritId::OnCpu(cpu) => Culprit::SharedCpu {
                 cpu,
                 threads: self.on_cpu.get(&cpu.into()).map_or(0, Vec::len) as u32,
             },
-            Who::Idle(state) => Culprit::IdleState { state },
-            Who::Chain(number) => {
+            CulpritId::Idle(state) => Culprit::IdleState { state },
+            CulpritId::Chain(number) => {
                 let (waited_for, end) = self.chains[number as usize];
-                return self.chain(self.named(Who::Thread(waited_for))?, self.named(end));
+                return self.chain(self.named(CulpritId::Thread(waited_for))?, self.named(end));
             }
         })
     }
@@ -250,13 +250,13 @@ impl Labels {
     }
 
     /// Who made `waited_for` wait in the end, for which a worker waits.
-    pub(super) fn chain_to(&mut self, waited_for: Tid, end: Who) -> Who {
+    pub(super) fn chain_to(&mut self, waited_for: Tid, end: CulpritId) -> CulpritId {
         let chains = &mut self.chains;
         if chains.len() >= MOST && !self.numbers_of_chains.contains_key(&(waited_for, end)) {
-            return Who::Thread(waited_for);
+            return CulpritId::Thread(waited_for);
         }
         let number = self.numbers_of_chains.entry((waited_for, end));
-        Who::Chain(*number.or_insert_with(|| {
+        CulpritId::Chain(*number.or_insert_with(|| {
             chains.push((waited_for, end));
             (chains.len() - 1) as u32
         }))
@@ -286,10 +286,10 @@ impl Labels {
     }
 
     /// Who is waited for where the server has asked another one.
-    pub(super) fn upstream(&self) -> Who {
+    pub(super) fn upstream(&self) -> CulpritId {
         match self.upstreams.is_empty() {
-            true => Who::Nobody,
-            false => Who::Upstream,
+            true => CulpritId::Nobody,
+            false => CulpritId::Upstream,
         }
     }
 
@@ -319,14 +319,14 @@ impl Labels {
         let (cause, who) = self.met[label as usize];
         let key = match who {
             // each of the server's own threads does different work
-            Who::Thread(tid)
+            CulpritId::Thread(tid)
                 if matches!(cause, Cause::Background | Cause::OwnThreads) && self.is_own(tid) =>
             {
                 GroupKey::Single(who)
             }
-            Who::Chain(number) => {
+            CulpritId::Chain(number) => {
                 let (waited_for, end) = self.chains[number as usize];
-                let both = [Who::Thread(waited_for), end].map(|who| self.of_process(who));
+                let both = [CulpritId::Thread(waited_for), end].map(|who| self.of_process(who));
                 GroupKey::Chain(Box::new(both))
             }
             _ => self.of_process(who),
@@ -335,9 +335,9 @@ impl Labels {
     }
 
     /// Threads of one name and process are one.
-    fn of_process(&self, who: Who) -> GroupKey {
+    fn of_process(&self, who: CulpritId) -> GroupKey {
         match who {
-            Who::Thread(tid) => match self.threads.get(&tid) {
+            CulpritId::Thread(tid) => match self.threads.get(&tid) {
                 Some((name, pid)) => GroupKey::Process(name.clone(), *pid),
                 None => GroupKey::Single(who),
             },
@@ -348,9 +348,9 @@ impl Labels {
     /// The culprit for all labels in this label's [`group`](Self::group): threads with the same name and
     /// process have no thread number.
     pub(crate) fn culprit_of_group(&self, label: Label) -> Option<Culprit> {
-        if let Who::Chain(number) = self.who(label) {
+        if let CulpritId::Chain(number) = self.who(label) {
             let (waited_for, end) = self.chains[number as usize];
-            let waited_for = self.without_number(Who::Thread(waited_for))?;
+            let waited_for = self.without_number(CulpritId::Thread(waited_for))?;
             return self.chain(waited_for, self.without_number(end));
         }
         match (self.group(label).1, self.culprit(label)) {
@@ -360,7 +360,7 @@ impl Labels {
     }
 
     /// The culprit; a thread stands for all of its name and process.
-    fn without_number(&self, who: Who) -> Option<Culprit> {
+    fn without_number(&self, who: CulpritId) -> Option<Culprit> {
         match (self.of_process(who), self.named(who)?) {
             (GroupKey::Process(..), Culprit::Thread { name, pid, .. }) => Some(Culprit::Thread {
                 name,
@@ -397,25 +397,25 @@ impl Labels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GroupKey {
     Process(String, Tid),
-    Single(Who),
+    Single(CulpritId),
     Chain(Box<[GroupKey; 2]>),
 }
 
-fn pack(who: Who) -> u64 {
+fn pack(who: CulpritId) -> u64 {
     let with = |kind: u64, value: u64| kind << 32 | value;
     match who {
-        Who::Nobody => 0,
-        Who::Thread(tid) => with(1, tid.into()),
-        Who::Worker(tid) => with(2, tid.into()),
-        Who::Softirq(vector) => with(3, vector.into()),
-        Who::Call(number) => with(4, number.into()),
-        Who::Idle(state) => with(5, state.into()),
-        Who::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
-        Who::OnCpu(cpu) => with(7, cpu.into()),
-        Who::Stopped(why) => with(8, why as u64),
-        Who::Upstream => with(9, 0),
-        Who::Sending(wait) => with(10, wait as u64),
-        Who::Chain(number) => with(11, number.into()),
+        CulpritId::Nobody => 0,
+        CulpritId::Thread(tid) => with(1, tid.into()),
+        CulpritId::Worker(tid) => with(2, tid.into()),
+        CulpritId::Softirq(vector) => with(3, vector.into()),
+        CulpritId::Call(number) => with(4, number.into()),
+        CulpritId::Idle(state) => with(5, state.into()),
+        CulpritId::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
+        CulpritId::OnCpu(cpu) => with(7, cpu.into()),
+        CulpritId::Stopped(why) => with(8, why as u64),
+        CulpritId::Upstream => with(9, 0),
+        CulpritId::Sending(wait) => with(10, wait as u64),
+        CulpritId::Chain(number) => with(11, number.into()),
     }
 }
 
@@ -439,11 +439,12 @@ mod tests {
     #[test]
     fn of_very_many_threads_the_later_ones_are_one_culprit() {
         let mut labels = Labels::new(&RecordingContext::default());
-        let label = |labels: &mut Labels, tid| labels.label(Cause::SlowService, Who::Worker(tid));
+        let label =
+            |labels: &mut Labels, tid| labels.label(Cause::SlowService, CulpritId::Worker(tid));
         let first = label(&mut labels, 1);
         for tid in 2..=100_000 {
             label(&mut labels, tid);
-            let chain = labels.chain_to(tid, Who::Nobody);
+            let chain = labels.chain_to(tid, CulpritId::Nobody);
             labels.label(Cause::BlockedLock, chain);
             labels.shares(3, tid);
         }
@@ -459,8 +460,8 @@ mod tests {
         let named = labels.culprit(late).unwrap().to_string();
         assert_eq!(named, "worker other threads");
         // what is not a thread still has a label of its own
-        let softirq = labels.label(Cause::Softirq, Who::Softirq(3));
-        assert_eq!(labels.who(softirq), Who::Softirq(3));
+        let softirq = labels.label(Cause::Softirq, CulpritId::Softirq(3));
+        assert_eq!(labels.who(softirq), CulpritId::Softirq(3));
     }
 
     /// memcached's LRU maintainer on its only CPU is not another program; a lock is held by a worker.
@@ -471,7 +472,7 @@ mod tests {
             ..RecordingContext::default()
         });
         let mut name = |cause, tid| {
-            let label = labels.label(cause, Who::Thread(tid));
+            let label = labels.label(cause, CulpritId::Thread(tid));
             labels.culprit_of_group(label).unwrap().to_string()
         };
         assert_eq!(

@@ -163,7 +163,7 @@ pub use attribution::{Attribution, LOOK_BACK};
 pub use baseline::Baseline;
 pub use disturbances::EventLengths;
 pub use entry::{Entry, Ledger, LedgerOptions};
+pub use label::{CulpritId, Label, Labels};
 pub(crate) use label::{GroupKey, of_storage, of_top, softirq_name};
-pub use label::{Label, Labels, Who};
 pub use pieces::Piece;
 pub use sharing::SharedQueues;

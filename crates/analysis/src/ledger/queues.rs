@@ -207,7 +207,7 @@ impl ArrivalOrder {
 
 /// Since when a request is late.
 #[derive(Clone, Debug)]
-pub(super) struct Late {
+pub(super) struct LateStart {
     pub(super) since_ns: u64,
     /// The end of its worker's history then.
     pub(super) since: Position,
@@ -220,7 +220,7 @@ pub(super) struct Late {
     pub(super) own: Vec<(Label, u64)>,
 }
 
-impl Late {
+impl LateStart {
     /// Notes a delay that its own service brought about.
     pub(super) fn add_own(&mut self, label: Label, ns: u64) {
         match self.own.iter_mut().find(|own| own.0 == label) {

@@ -4,7 +4,7 @@ use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::cpu::CpuClock;
-use super::label::{Label, Labels, Who, of_storage, of_top};
+use super::label::{CulpritId, Label, Labels, of_storage, of_top};
 use crate::id_map::LastFound;
 use crate::timeline::{NET_RX, Segment, Top};
 
@@ -71,8 +71,8 @@ impl Receiving<'_> {
                     let since = upto - cpu.last_queued_ns.clamp(from, upto);
                     let own = since.min(own_ns);
                     own_ns = 0;
-                    self.push(Cause::StackRx, Who::Nobody, own);
-                    self.push(Cause::Softirq, Who::Softirq(NET_RX), length - own);
+                    self.push(Cause::StackRx, CulpritId::Nobody, own);
+                    self.push(Cause::Softirq, CulpritId::Softirq(NET_RX), length - own);
                 }
                 Top::Interrupt(interrupt) => {
                     let brings = match interrupt {
@@ -81,8 +81,8 @@ impl Receiving<'_> {
                         _ => false,
                     };
                     let (cause, who) = match brings {
-                        true => (Cause::StackRx, Who::Nobody),
-                        false => (Cause::Irq, Who::Interrupt(interrupt)),
+                        true => (Cause::StackRx, CulpritId::Nobody),
+                        false => (Cause::Irq, CulpritId::Interrupt(interrupt)),
                     };
                     self.push(cause, who, length);
                 }
@@ -94,11 +94,11 @@ impl Receiving<'_> {
                 Top::Idle { .. } | Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                     let other = segment.thread != 0 && segment.thread != softirq_thread;
                     if deferred && other && !self.workers.contains(segment.thread) {
-                        self.push(Cause::Background, Who::Thread(segment.thread), length);
+                        self.push(Cause::Background, CulpritId::Thread(segment.thread), length);
                     } else {
                         let usual = length.min(usual_ns);
                         usual_ns -= usual;
-                        self.push(Cause::StackRx, Who::Nobody, usual);
+                        self.push(Cause::StackRx, CulpritId::Nobody, usual);
                         let (cause, who) = too_long(segment);
                         self.push(cause, who, length - usual);
                     }
@@ -108,18 +108,18 @@ impl Receiving<'_> {
             upto = from;
         }
         let rest = upto.saturating_sub(t1_ns);
-        self.push(Cause::Unexplained, Who::Nobody, rest);
+        self.push(Cause::Unexplained, CulpritId::Nobody, rest);
     }
 
     /// The split if the CPU that received the packet was not seen.
     pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64) {
         let length = t2_ns - t1_ns;
         let usual = length.min(self.usual_ns);
-        self.push(Cause::StackRx, Who::Nobody, usual);
-        self.push(Cause::Unexplained, Who::Nobody, length - usual);
+        self.push(Cause::StackRx, CulpritId::Nobody, usual);
+        self.push(Cause::Unexplained, CulpritId::Nobody, length - usual);
     }
 
-    fn push(&mut self, cause: Cause, who: Who, ns: u64) {
+    fn push(&mut self, cause: Cause, who: CulpritId, ns: u64) {
         if ns > 0 {
             self.pieces.push((self.labels.label(cause, who), ns));
         }
@@ -127,11 +127,11 @@ impl Receiving<'_> {
 }
 
 /// The cause if the way takes longer than usual while this segment is on the CPU.
-fn too_long(segment: &Segment) -> (Cause, Who) {
+fn too_long(segment: &Segment) -> (Cause, CulpritId) {
     match segment.top {
-        Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
+        Top::Idle { state } => (Cause::IdleExit, CulpritId::Idle(state)),
         // a thread that waits for storage delays a packet only if its CPU is stalled
         Top::Storage { call } => of_storage(call),
-        _ => (Cause::Unexplained, Who::Nobody),
+        _ => (Cause::Unexplained, CulpritId::Nobody),
     }
 }

@@ -8,10 +8,10 @@ use taillab_model::{Monotonic, Stamps, Tid};
 use super::common::CommonWait;
 use super::events::RequestId;
 use super::history::Position;
-use super::label::{Label, Labels, Who};
-use super::queues::{Late, Waits};
+use super::label::{CulpritId, Label, Labels};
+use super::queues::{LateStart, Waits};
 use super::send_evidence::SendEvidence;
-use super::trace::Traced;
+use super::trace::TraceStart;
 use super::worker::Inheritance;
 use crate::commands::Command;
 use crate::spans::Span;
@@ -60,7 +60,7 @@ pub(super) struct OpenRequest {
     pub(super) begin: Position,
     /// For how long its worker had waited behind others on its CPU until then.
     pub(super) behind_ns: u64,
-    pub(super) late: Option<Late>,
+    pub(super) late: Option<LateStart>,
     /// Its wait, if its worker shares a queue with others.
     pub(super) common: Option<CommonWait>,
     /// Work for this request, within the time that a service may take.
@@ -77,7 +77,7 @@ pub(super) struct OpenRequest {
     /// Its pieces in order of time are wanted.
     pub(super) wanted: bool,
     /// Its trace from T2 on, if the worker is known.
-    pub(super) traced: Option<Traced>,
+    pub(super) traced: Option<TraceStart>,
 }
 
 impl OpenRequest {
@@ -97,7 +97,7 @@ impl OpenRequest {
     /// The label of what its worker does for others once it is late, if it is.
     pub(super) fn order(&self, labels: &mut Labels) -> Option<Label> {
         let late = self.late.as_ref()?;
-        let order = || labels.label(Cause::Order, Who::Worker(self.tid));
+        let order = || labels.label(Cause::Order, CulpritId::Worker(self.tid));
         Some(late.away.unwrap_or_else(order))
     }
 

@@ -22,7 +22,7 @@ use super::disturbances::Disturbances;
 use super::entry::{Ledger, LedgerOptions};
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
-use super::label::{Label, Labels, Who};
+use super::label::{CulpritId, Label, Labels};
 use super::pauses::{Forks, Pauses};
 use super::requests::RequestsInside;
 use super::sharing::SharedQueues;
@@ -141,7 +141,7 @@ impl ServerState {
         let window = (matched, timeline);
         let pauses = Pauses::of(window, &mut self.ledger.labels, &mut self.forks);
         self.pauses = Arc::new(pauses);
-        let unknown = self.label(Cause::Unobserved, Who::Nobody);
+        let unknown = self.label(Cause::Unobserved, CulpritId::Nobody);
         for &tid in &matched.workers {
             self.follow_worker(tid, timeline, unknown);
         }
@@ -310,17 +310,17 @@ impl ServerState {
     /// The label of the wait of worker `w` for others on its CPU.
     pub(super) fn behind_others(&mut self, w: usize) -> Option<Label> {
         let cpu = self.cpus[self.workers[w].home?].number;
-        Some(self.label(Cause::OwnThreads, Who::OnCpu(cpu)))
+        Some(self.label(Cause::OwnThreads, CulpritId::OnCpu(cpu)))
     }
 
-    fn label(&mut self, cause: Cause, who: Who) -> Label {
+    fn label(&mut self, cause: Cause, who: CulpritId) -> Label {
         self.ledger.labels.label(cause, who)
     }
 
     /// The label of services of worker `w` that take too long.
     pub(super) fn slow_service(&mut self, w: usize) -> Label {
         let (worker, labels) = (&mut self.workers[w], &mut self.ledger.labels);
-        let by = Who::Worker(worker.tid);
+        let by = CulpritId::Worker(worker.tid);
         let label = || labels.label(Cause::SlowService, by);
         *worker.slow_service.get_or_insert_with(label)
     }

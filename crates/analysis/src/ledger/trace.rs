@@ -23,7 +23,7 @@ pub(super) enum TraceEntry {
 
 /// Where a request begins in its worker's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traced {
+pub(super) struct TraceStart {
     from: usize,
     /// The entry from which on its worker was free for it. What the worker met before is not its own.
     free: usize,
@@ -31,7 +31,7 @@ pub(super) struct Traced {
     late: usize,
 }
 
-impl Traced {
+impl TraceStart {
     /// The worker was free for that request from this entry on.
     pub(super) fn is_free(&mut self, entry: usize) {
         self.free = entry.max(self.from);
@@ -60,10 +60,10 @@ impl Trace {
     }
 
     /// Begins the trace of a request.
-    pub(super) fn begin(&mut self) -> Traced {
+    pub(super) fn begin(&mut self) -> TraceStart {
         let from = self.end();
         self.open.push_back(from);
-        Traced {
+        TraceStart {
             from,
             free: from,
             late: usize::MAX,
@@ -71,7 +71,7 @@ impl Trace {
     }
 
     /// From now on that request is late.
-    pub(super) fn is_late(&self, traced: &mut Traced) {
+    pub(super) fn is_late(&self, traced: &mut TraceStart) {
         traced.late = self.end();
     }
 
@@ -88,7 +88,7 @@ impl Trace {
     pub(super) fn moments(
         &self,
         id: RequestId,
-        Traced { from, free, late }: Traced,
+        TraceStart { from, free, late }: TraceStart,
         order: Option<Label>,
         keeps: impl Fn(Label) -> bool,
     ) -> Vec<(Moment, u64)> {
@@ -111,7 +111,7 @@ impl Trace {
     }
 
     /// Ends the trace of a request, and drops what no other request needs.
-    pub(super) fn end_of(&mut self, traced: Traced) {
+    pub(super) fn end_of(&mut self, traced: TraceStart) {
         if let Some(place) = self.open.iter().position(|&from| from == traced.from) {
             self.open.remove(place);
         }
@@ -132,7 +132,7 @@ mod tests {
     /// A request that notes everything itself, as long as it is open.
     #[derive(Default)]
     struct OwnTrace {
-        traced: Option<Traced>,
+        traced: Option<TraceStart>,
         late: bool,
         moments: Vec<(Moment, u64)>,
     }

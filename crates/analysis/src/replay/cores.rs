@@ -9,7 +9,7 @@ use taillab_model::{Monotonic, RecordingContext, Tid};
 
 use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use crate::chain::{ChainEnd, Chains};
-use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
+use crate::ledger::{CulpritId, GroupKey, Label, Labels, of_storage, of_top};
 use crate::timeline::{
     self, FAR, Policies, Segments, Sleep, SpanCursor, Timeline, Top, WorkerLine, WorkerSpan,
     WorkerState, on_its_way_until, throttled_ns,
@@ -47,7 +47,7 @@ struct Sources {
 }
 
 impl Sources {
-    fn id(&mut self, cause: Cause, who: Who) -> SourceId {
+    fn id(&mut self, cause: Cause, who: CulpritId) -> SourceId {
         let label = self.labels.label(cause, who);
         if let Some(id) = self.of.get(&label) {
             return *id;
@@ -85,7 +85,7 @@ impl<'a> Cores<'a> {
         }
     }
 
-    fn id(&self, cause: Cause, who: Who) -> Occupant {
+    fn id(&self, cause: Cause, who: CulpritId) -> Occupant {
         Occupant::Other(self.sources.borrow_mut().id(cause, who))
     }
 
@@ -361,12 +361,12 @@ impl Iterator for CoreSegments<'_> {
                         Top::Storage { call } => of_storage(call).0,
                         _ => Cause::BlockedLock,
                     };
-                    self.cores.id(cause, Who::Nobody)
+                    self.cores.id(cause, CulpritId::Nobody)
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
                 if self.holds_back(from_ns..to_ns, true) {
-                    self.cores.id(Cause::Throttled, Who::Nobody)
+                    self.cores.id(Cause::Throttled, CulpritId::Nobody)
                 } else {
                     let deep = matches!(segment.top, Top::Idle { state } if state > 0);
                     Occupant::Idle { deep }
@@ -374,8 +374,8 @@ impl Iterator for CoreSegments<'_> {
             }
             Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                 match self.holds_back(from_ns..to_ns, false) {
-                    true => self.cores.id(Cause::Throttled, Who::Nobody),
-                    false => self.cores.id(Cause::Background, Who::Thread(thread)),
+                    true => self.cores.id(Cause::Throttled, CulpritId::Nobody),
+                    false => self.cores.id(Cause::Background, CulpritId::Thread(thread)),
                 }
             }
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },

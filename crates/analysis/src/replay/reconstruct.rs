@@ -12,7 +12,7 @@ use super::peers::{Peers, SourceKind};
 use super::track::{CoreTimeline, Occupant, SourceId, StretchEnd, WorkerCpus, by_time};
 use super::vacations::Vacations;
 use super::work::split_work;
-use crate::ledger::{Labels, Who};
+use crate::ledger::{CulpritId, Labels};
 
 /// Shorter vacations hardly delay a packet.
 const MIN_HOLD_NS: u64 = 100_000;
@@ -386,7 +386,7 @@ impl<F: Fn(SourceId) -> SourceKind> Reconstruction<'_, F> {
             }
             sources.push(VacationSource {
                 cause: Cause::Background,
-                culprit: labels.named(Who::Thread(tid)),
+                culprit: labels.named(CulpritId::Thread(tid)),
                 own: true,
             });
             SourceId(ADDED | (sources.len() - 1) as u16)

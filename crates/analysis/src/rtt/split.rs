@@ -21,7 +21,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::rtt::{RttEnd, RttPart};
 use taillab_model::{Interrupt, Monotonic, Stamps, Tid};
 
-use crate::ledger::{Label, Labels, Who, of_top};
+use crate::ledger::{CulpritId, Label, Labels, of_top};
 use crate::timeline::{CpuLine, NET_RX, Segment, Timeline, Top, WorkerState};
 
 /// `NET_TX`.
@@ -182,7 +182,7 @@ impl Splitter<'_> {
     }
 
     /// The cause of a segment, unless it is a part of the round trip, such as packets and wake-ups.
-    fn foreign(&self, segment: &Segment) -> Option<(Cause, Who)> {
+    fn foreign(&self, segment: &Segment) -> Option<(Cause, CulpritId)> {
         match segment.top {
             Top::Softirq {
                 vector: NET_RX | NET_TX,
@@ -193,7 +193,7 @@ impl Splitter<'_> {
             Top::Nothing | Top::Idle { .. } => {
                 let thread = segment.thread;
                 let other = thread != 0 && !self.own.contains(&thread);
-                other.then_some((Cause::Background, Who::Thread(thread)))
+                other.then_some((Cause::Background, CulpritId::Thread(thread)))
             }
             top => of_top(top),
         }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use taillab_analysis::ledger::{Attribution, Baseline, LedgerOptions, SharedQueues, Who};
+use taillab_analysis::ledger::{Attribution, Baseline, CulpritId, LedgerOptions, SharedQueues};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysed, Analysis, AnalysisOptions, MatchOptions, Window, Windows, match_events,
@@ -25,8 +25,8 @@ struct Charged {
     worker: Tid,
     /// Sojourn, ideal, ideal of its own worker.
     lengths: [u64; 3],
-    parts: Vec<(Cause, Who, u64)>,
-    excess: Vec<(Cause, Who, u64)>,
+    parts: Vec<(Cause, CulpritId, u64)>,
+    excess: Vec<(Cause, CulpritId, u64)>,
     overtaken_by: Option<Tid>,
     pieces: u64,
 }

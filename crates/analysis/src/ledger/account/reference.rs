@@ -2,12 +2,12 @@
 //! and every inherited delay one by one. `account::draw_up` must give the same result.
 
 use super::{
-    Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
-    unclear,
+    Case, FixedLabels, OwnWork, ServingWorker, beside, gone_elsewhere, keeps_its_cause, pass_on,
+    put_parts, unclear,
 };
 use crate::ledger::label::{Label, Labels};
 use crate::ledger::lengths::{Lengths, take_ideal};
-use crate::ledger::queues::Late;
+use crate::ledger::queues::LateStart;
 use crate::ledger::requests::OpenRequest;
 
 /// What the sojourn was spent on, and the excess.
@@ -23,7 +23,11 @@ impl Expected {
     }
 }
 
-pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels) -> Expected {
+pub(in crate::ledger) fn draw_up(
+    case: &Case<'_>,
+    fixed: &FixedLabels,
+    labels: &mut Labels,
+) -> Expected {
     let mut expected = Expected::default();
     let (parts, excess) = (&mut expected.parts, &mut expected.excess);
     for &(label, ns) in &case.request.stack {
@@ -49,8 +53,8 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
 /// Returns the length of receive softirqs within ρ.
 fn with_worker(
     case: &Case<'_>,
-    served_by: &ServedBy<'_>,
-    fixed: &Fixed,
+    served_by: &ServingWorker<'_>,
+    fixed: &FixedLabels,
     labels: &mut Labels,
     parts: &mut Lengths,
 ) -> u64 {
@@ -125,7 +129,7 @@ fn with_worker(
 /// What held up those before it, and that it waited while another worker was idle.
 fn earlier(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     left: u64,
     waits: &mut Vec<(Label, u64)>,
 ) -> (u64, u64) {
@@ -147,7 +151,7 @@ fn earlier(
     )
 }
 
-fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
+fn without_worker(case: &Case<'_>, fixed: &FixedLabels, parts: &mut Lengths) -> u64 {
     let mut left = case.request.t6_ns - case.request.queued_ns;
     let service_ns = left.min(case.service_ns);
     left -= service_ns;
@@ -164,9 +168,9 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
 /// count as order.
 fn held_directly(
     request: &OpenRequest,
-    (served_by, labels): (&ServedBy<'_>, &Labels),
+    (served_by, labels): (&ServingWorker<'_>, &Labels),
     to: u64,
-    late: Option<(Label, &Late)>,
+    late: Option<(Label, &LateStart)>,
     held: &mut Lengths,
 ) -> u64 {
     let (history, cpus) = (&served_by.worker.history, served_by.cpus);
@@ -192,7 +196,7 @@ fn held_directly(
 /// Inherits the last delays before T2, up to `wanted` nanoseconds. Returns how many were found.
 fn inherit(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    served_by: &ServingWorker<'_>,
     wanted: u64,
     waits: &mut Vec<(Label, u64)>,
 ) -> u64 {

@@ -9,7 +9,7 @@ use taillab_model::{Asleep, Event, EventKind, PacketId, RequestKey, ThreadName, 
 use super::*;
 use crate::ledger::SharedQueues;
 use crate::ledger::account::reference;
-use crate::ledger::label::Who;
+use crate::ledger::label::CulpritId;
 use crate::timeline::NET_RX;
 use crate::window::{Window, Windows};
 use crate::{DatagramIds, MatchOptions, match_events};
@@ -41,11 +41,11 @@ struct Checked {
 /// account, to which a share of the receive softirqs and of others' slow services was moved.
 fn same_causes(entry: &Entry<'_>, labels: &Labels) {
     let moved = |label| match labels.cause(label) {
-        Cause::SlowService | Cause::Imbalance => Some((Cause::Imbalance, Who::Nobody)),
-        Cause::Softirq if labels.who(label) == Who::Softirq(NET_RX) => None,
+        Cause::SlowService | Cause::Imbalance => Some((Cause::Imbalance, CulpritId::Nobody)),
+        Cause::Softirq if labels.who(label) == CulpritId::Softirq(NET_RX) => None,
         cause => Some((cause, labels.who(label))),
     };
-    let mut left: BTreeMap<(Cause, Who), u64> = BTreeMap::new();
+    let mut left: BTreeMap<(Cause, CulpritId), u64> = BTreeMap::new();
     for &(label, ns) in entry.parts {
         if let Some(key) = moved(label) {
             *left.entry(key).or_default() += ns;

@@ -8,7 +8,7 @@ use taillab_model::explanation::Cause;
 use super::ServerState;
 use crate::ledger::common::{CommonQueue, FreeWorker, WorkDone};
 use crate::ledger::events::RequestId;
-use crate::ledger::label::{Label, Who};
+use crate::ledger::label::{CulpritId, Label};
 use crate::ledger::lengths::scaled;
 use crate::timeline::{NET_RX, WorkerState};
 
@@ -54,7 +54,7 @@ impl ServerState {
             let usual = ns.min(usual_ns);
             usual_ns -= usual;
             // receiving the packets before it is work that is done early
-            let received = Who::Softirq(NET_RX) == labels.who(label);
+            let received = CulpritId::Softirq(NET_RX) == labels.who(label);
             let is_work = received || labels.cause(label) == Cause::StackRx;
             (!is_work).then_some((label, ns - usual))
         });
@@ -103,7 +103,7 @@ impl ServerState {
                 worker.lent = true;
                 worker.busy_period = worker.busy_period.wrapping_add(1);
                 worker.history.forget();
-                self.workers[w].own = self.label(Cause::Wakeup, Who::Nobody);
+                self.workers[w].own = self.label(Cause::Wakeup, CulpritId::Nobody);
                 self.enter_state(w, at_ns);
             }
         }

@@ -9,9 +9,9 @@ use taillab_model::explanation::Cause;
 use super::ServerState;
 use crate::ledger::account::keeps_its_cause;
 use crate::ledger::cpu::Stretch;
-use crate::ledger::disturbances::{PartOf, Site};
+use crate::ledger::disturbances::{PieceOrigin, Site};
 use crate::ledger::events::RequestId;
-use crate::ledger::label::{Label, Who, of_top};
+use crate::ledger::label::{CulpritId, Label, of_top};
 use crate::ledger::pauses::{Pause, PausePart};
 use crate::ledger::trace::TraceEntry;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until};
@@ -82,9 +82,9 @@ impl ServerState {
         if let Some(pause) = pause
             && of_top(top).is_none_or(|(cause, _)| !keeps_its_cause(cause))
         {
-            let label = self.label(Cause::Pause, Who::Stopped(pause.why));
+            let label = self.label(Cause::Pause, CulpritId::Stopped(pause.why));
             let since_ns = pause.from_ns;
-            let part_of = PartOf::Stay { since_ns };
+            let part_of = PieceOrigin::Stay { since_ns };
             return self.delay(k, label, from_ns..to_ns, part_of, None);
         }
         // waits without a sleep are the service's own
@@ -101,7 +101,7 @@ impl ServerState {
                 if cpu.waiting > 0 {
                     self.idle_label(k, top, from_ns)
                 } else if cpu.unwoken > 0 {
-                    self.label(Cause::Wakeup, Who::Nobody)
+                    self.label(Cause::Wakeup, CulpritId::Nobody)
                 } else {
                     return;
                 }
@@ -116,7 +116,7 @@ impl ServerState {
                         true => Cause::OwnThreads,
                         false => Cause::Background,
                     };
-                    let label = self.label(cause, Who::Thread(thread));
+                    let label = self.label(cause, CulpritId::Thread(thread));
                     let wait = self.wait(k);
                     return self.delay(k, label, from_ns..to_ns, wait, None);
                 }
@@ -170,17 +170,17 @@ impl ServerState {
         }
         let slower_ns = worked_ns + slower;
         if slower > 0 {
-            let label = self.label(Cause::SlowCpu, Who::Nobody);
+            let label = self.label(Cause::SlowCpu, CulpritId::Nobody);
             self.delay(k, label, worked_ns..slower_ns, segment, None);
         }
         if slower_ns < to_ns {
-            let label = self.label(Cause::Softirq, Who::Softirq(NET_RX));
+            let label = self.label(Cause::Softirq, CulpritId::Softirq(NET_RX));
             self.delay(k, label, slower_ns..to_ns, segment, None);
         }
     }
 
     fn throttled_label(&mut self) -> Label {
-        self.label(Cause::Throttled, Who::Nobody)
+        self.label(Cause::Throttled, CulpritId::Nobody)
     }
 
     /// The label of a wait for an idle CPU: throttling, leaving a power state, or a wake-up.
@@ -191,9 +191,9 @@ impl ServerState {
             return self.throttled_label();
         }
         match top {
-            Top::Idle { state } => self.label(Cause::IdleExit, Who::Idle(state)),
+            Top::Idle { state } => self.label(Cause::IdleExit, CulpritId::Idle(state)),
             _ if cpu.is_on_its_way(from_ns) => cpu.on_its_way,
-            _ => self.label(Cause::Wakeup, Who::Nobody),
+            _ => self.label(Cause::Wakeup, CulpritId::Nobody),
         }
     }
 
@@ -229,7 +229,7 @@ impl ServerState {
                 | Cause::Upstream
                 | Cause::Client
                 | Cause::Pause => worker.own,
-                _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
+                _ => self.ledger.labels.label(Cause::Wakeup, CulpritId::Nobody),
             };
         }
     }
@@ -260,9 +260,9 @@ impl ServerState {
         let Some(id) = serving else {
             self.note(k, TraceEntry::Work(None), work);
             if over > 0 {
-                let label = self.label(Cause::OwnThreads, Who::Thread(tid));
+                let label = self.label(Cause::OwnThreads, CulpritId::Thread(tid));
                 let since_ns = to_ns - over;
-                let part_of = PartOf::Stay { since_ns };
+                let part_of = PieceOrigin::Stay { since_ns };
                 self.delay(k, label, since_ns..to_ns, part_of, None);
             }
             return;
@@ -272,10 +272,10 @@ impl ServerState {
         request.used_ns += work;
         request.over_ns += over + slower;
         self.note(k, TraceEntry::Work(Some(id)), work);
-        let service = PartOf::Service(self.requests[id].place);
+        let service = PieceOrigin::Service(self.requests[id].place);
         let over_ns = to_ns - over;
         if slower > 0 {
-            let label = self.label(Cause::SlowCpu, Who::Nobody);
+            let label = self.label(Cause::SlowCpu, CulpritId::Nobody);
             self.delay(k, label, over_ns - slower..over_ns, service, Some(id));
         }
         if over == 0 {
@@ -285,7 +285,7 @@ impl ServerState {
         let fault = self.workers[w].faults.charge(to_ns, over, cost_ns);
         let fault_ns = over_ns + fault;
         if fault > 0 {
-            let label = self.label(Cause::BlockedFault, Who::Nobody);
+            let label = self.label(Cause::BlockedFault, CulpritId::Nobody);
             self.delay(k, label, over_ns..fault_ns, service, Some(id));
         }
         let label = self.slow_service(w);
@@ -299,7 +299,7 @@ impl ServerState {
         k: usize,
         label: Label,
         span: Range<u64>,
-        part_of: PartOf,
+        part_of: PieceOrigin,
         of: Option<RequestId>,
     ) {
         let length = span.end.saturating_sub(span.start);
@@ -311,9 +311,9 @@ impl ServerState {
         let of_label = (self.ledger.labels.cause(label), label);
         let cpu = &self.cpus[k];
         let site = match (part_of, cpu.worker) {
-            (PartOf::Sleep(..), _) => Site::Worker(cpu.on_its_way_of),
+            (PieceOrigin::Sleep(..), _) => Site::Worker(cpu.on_its_way_of),
             // it may go on asleep, or on another CPU
-            (PartOf::Service(_), Some(w)) => Site::Worker(w),
+            (PieceOrigin::Service(_), Some(w)) => Site::Worker(w),
             _ => Site::Cpu(k),
         };
         (self.disturbances).add(of_label, site, span, part_of);
@@ -322,15 +322,15 @@ impl ServerState {
     }
 
     /// The sleep of the worker that is on its way to CPU `k`.
-    fn end_of_sleep(&self, k: usize, at_ns: u64) -> PartOf {
+    fn end_of_sleep(&self, k: usize, at_ns: u64) -> PieceOrigin {
         let serving = self.workers[self.cpus[k].on_its_way_of].serving;
-        PartOf::Sleep(at_ns, serving.map(|id| self.requests[id].place))
+        PieceOrigin::Sleep(at_ns, serving.map(|id| self.requests[id].place))
     }
 
     /// A wait for CPU `k` during the stay of the thread that is there.
-    fn wait(&self, k: usize) -> PartOf {
+    fn wait(&self, k: usize) -> PieceOrigin {
         let since_ns = self.cpus[k].thread_since_ns;
-        PartOf::Wait { since_ns }
+        PieceOrigin::Wait { since_ns }
     }
 
     /// Notes that the service of the request `of` brought about a delay itself.

@@ -4,9 +4,9 @@ use taillab_model::explanation::{Cause, SendWait};
 use taillab_model::{Monotonic, SendLimit};
 
 use super::ServerState;
-use crate::ledger::disturbances::{PartOf, Site};
+use crate::ledger::disturbances::{PieceOrigin, Site};
 use crate::ledger::events::RequestId;
-use crate::ledger::label::{Label, Who};
+use crate::ledger::label::{CulpritId, Label};
 use crate::ledger::pauses::served_at;
 use crate::ledger::send_evidence::SendEvidence;
 use crate::matched::Matched;
@@ -41,7 +41,7 @@ impl ServerState {
             .sleeps_between(w, (t5_ns, goes_on_ns))
             .unwrap_or(goes_on_ns);
         let wait = self.send_wait((t5_ns, t6_ns), evidence);
-        let label = self.label(Cause::Client, Who::Sending(wait));
+        let label = self.label(Cause::Client, CulpritId::Sending(wait));
         Some((label, goes_on_ns))
     }
 
@@ -82,7 +82,7 @@ impl ServerState {
             return;
         };
         let span = request.t6_ns..request.left_ns();
-        let part_of = PartOf::Sleep(span.start, Some(request.place));
+        let part_of = PieceOrigin::Sleep(span.start, Some(request.place));
         (self.disturbances).add((Cause::Client, label), Site::Worker(w), span, part_of);
     }
 
@@ -104,7 +104,7 @@ impl ServerState {
             ..request.sending
         };
         let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), evidence))?;
-        Some(self.label(Cause::Client, Who::Sending(wait)))
+        Some(self.label(Cause::Client, CulpritId::Sending(wait)))
     }
 
     /// What a response waited for between T5 and T6.

@@ -9,9 +9,9 @@ use taillab_model::{Monotonic, Tid};
 use super::ServerState;
 use crate::chain::{ChainEnd, ChainPart, Chains};
 use crate::ledger::cpu::CpuClock;
-use crate::ledger::disturbances::{PartOf, Site};
+use crate::ledger::disturbances::{PieceOrigin, Site};
 use crate::ledger::events::{RequestEvent, RequestId};
-use crate::ledger::label::{Label, Who};
+use crate::ledger::label::{CulpritId, Label};
 use crate::ledger::pauses::PausePart;
 use crate::ledger::trace::TraceEntry;
 use crate::ledger::worker::{CountingCpus, LabelledPart};
@@ -45,15 +45,15 @@ impl ServerState {
         }
         // while a CPU is stalled, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
-        let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
+        let hypervisor = self.label(Cause::Hypervisor, CulpritId::Nobody);
         let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
         let place = of.map(|id| self.requests[id].place);
         let since_ns = self.workers[w].state_since_ns;
         let sleep = match (self.ledger.labels.cause(own), place) {
-            (Cause::SlowService, Some(place)) => PartOf::Service(place),
+            (Cause::SlowService, Some(place)) => PieceOrigin::Service(place),
             // one signal stops all threads
-            (Cause::Pause, _) => PartOf::Stay { since_ns },
-            _ => PartOf::Sleep(since_ns, place),
+            (Cause::Pause, _) => PieceOrigin::Stay { since_ns },
+            _ => PieceOrigin::Sleep(since_ns, place),
         };
         self.workers[w].trace.note(TraceEntry::Work(timer), work);
         let rest_ns = self.slept_by_chain(w, of, from_ns..slept_ns);
@@ -75,9 +75,12 @@ impl ServerState {
                     // one quota or signal stops all threads
                     Cause::Throttled | Cause::Pause => {
                         let since_ns = part.from_ns;
-                        (None, PartOf::Stay { since_ns })
+                        (None, PieceOrigin::Stay { since_ns })
                     }
-                    _ => (of, PartOf::Chain(self.workers[w].state_since_ns, place)),
+                    _ => (
+                        of,
+                        PieceOrigin::Chain(self.workers[w].state_since_ns, place),
+                    ),
                 };
                 self.slept(w, (part.label, of), from_ns..end_ns, part_of);
                 from_ns = end_ns;
@@ -95,7 +98,7 @@ impl ServerState {
         w: usize,
         (label, of): (Label, Option<RequestId>),
         span: Range<u64>,
-        sleep: PartOf,
+        sleep: PieceOrigin,
     ) {
         if self.pauses.is_empty() {
             return self.held_up(w, (label, of), span, sleep);
@@ -109,9 +112,9 @@ impl ServerState {
         for PausePart { span, pause } in parts {
             match pause {
                 Some(pause) => {
-                    let paused = self.label(Cause::Pause, Who::Stopped(pause.why));
+                    let paused = self.label(Cause::Pause, CulpritId::Stopped(pause.why));
                     let since_ns = pause.from_ns;
-                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                    self.held_up(w, (paused, None), span, PieceOrigin::Stay { since_ns });
                 }
                 None => self.held_up(w, (label, of), span, sleep),
             }
@@ -125,7 +128,7 @@ impl ServerState {
         w: usize,
         (label, of): (Label, Option<RequestId>),
         span: Range<u64>,
-        part_of: PartOf,
+        part_of: PieceOrigin,
     ) {
         let length = span.end - span.start;
         if length == 0 {
@@ -167,7 +170,7 @@ impl ServerState {
         self.workers[w].history.forget();
         self.skim(w, at_ns);
         // a wake-up in progress is for this request
-        self.workers[w].own = self.label(Cause::Wakeup, Who::Nobody);
+        self.workers[w].own = self.label(Cause::Wakeup, CulpritId::Nobody);
         self.enter_state(w, at_ns);
     }
 
@@ -268,7 +271,7 @@ impl ServerState {
         let until_ns = self.workers[w].until_ns;
         let waits = matches!(cause, Cause::BlockedLock | Cause::BlockedOther);
         self.workers[w].chain = match who {
-            Who::Thread(by) if waits && until_ns < u64::MAX => {
+            CulpritId::Thread(by) if waits && until_ns < u64::MAX => {
                 self.chain((cause, by), at_ns..until_ns)
             }
             _ => Vec::new(),
@@ -280,7 +283,7 @@ impl ServerState {
     fn chain(&mut self, (cause, by): (Cause, Tid), span: Range<u64>) -> Vec<LabelledPart> {
         let labels = &mut self.ledger.labels;
         let upstream = labels.upstream();
-        let chains = Chains::new(&self.timeline, upstream != Who::Nobody);
+        let chains = Chains::new(&self.timeline, upstream != CulpritId::Nobody);
         if !chains.runs_at(by, span.end) {
             return Vec::new();
         }
@@ -292,16 +295,16 @@ impl ServerState {
         let mut labelled: Vec<LabelledPart> = (parts.into_iter())
             .map(|ChainPart { to_ns, end }| {
                 let (cause, who) = match end {
-                    ChainEnd::Thread(tid) => (cause, Who::Thread(tid)),
-                    ChainEnd::Storage(call) => (Cause::BlockedIo, Who::Call(call)),
-                    ChainEnd::Fault => (Cause::BlockedFault, Who::Nobody),
+                    ChainEnd::Thread(tid) => (cause, CulpritId::Thread(tid)),
+                    ChainEnd::Storage(call) => (Cause::BlockedIo, CulpritId::Call(call)),
+                    ChainEnd::Fault => (Cause::BlockedFault, CulpritId::Nobody),
                     ChainEnd::Upstream => (Cause::Upstream, upstream),
                     ChainEnd::OnCpu(tid) if labels.is_own(tid) => {
-                        (Cause::OwnThreads, Who::Thread(tid))
+                        (Cause::OwnThreads, CulpritId::Thread(tid))
                     }
-                    ChainEnd::OnCpu(tid) => (Cause::Background, Who::Thread(tid)),
-                    ChainEnd::Throttled => (Cause::Throttled, Who::Nobody),
-                    ChainEnd::Stopped => (Cause::Pause, Who::Stopped(ServerStop::Signal)),
+                    ChainEnd::OnCpu(tid) => (Cause::Background, CulpritId::Thread(tid)),
+                    ChainEnd::Throttled => (Cause::Throttled, CulpritId::Nobody),
+                    ChainEnd::Stopped => (Cause::Pause, CulpritId::Stopped(ServerStop::Signal)),
                 };
                 let who = match end {
                     ChainEnd::Throttled | ChainEnd::Stopped => who,
@@ -331,27 +334,27 @@ impl ServerState {
         }
         let worker = &self.workers[w];
         let (cause, who) = match worker.state {
-            _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, Who::Nobody),
+            _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, CulpritId::Nobody),
             WorkerState::Asleep(sleep) => match sleep {
                 Sleep::Lock { call } => {
-                    let by = worker.waker().map(Who::Thread);
-                    let by = by.or(call.map(Who::Call));
-                    (Cause::BlockedLock, by.unwrap_or(Who::Nobody))
+                    let by = worker.waker().map(CulpritId::Thread);
+                    let by = by.or(call.map(CulpritId::Call));
+                    (Cause::BlockedLock, by.unwrap_or(CulpritId::Nobody))
                 }
-                Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
-                Sleep::Io { call } => (Cause::BlockedIo, Who::Call(call)),
+                Sleep::Fault => (Cause::BlockedFault, CulpritId::Nobody),
+                Sleep::Io { call } => (Cause::BlockedIo, CulpritId::Call(call)),
                 Sleep::Other { .. } if self.baseline.virtual_workers && worker.state.is_timer() => {
-                    (Cause::SlowService, Who::Worker(worker.tid))
+                    (Cause::SlowService, CulpritId::Worker(worker.tid))
                 }
-                Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
+                Sleep::Other { call } => (Cause::BlockedOther, CulpritId::Call(call)),
                 Sleep::Work => match self.hands_over(w) {
-                    Some(by) => (Cause::BlockedOther, Who::Thread(by)),
+                    Some(by) => (Cause::BlockedOther, CulpritId::Thread(by)),
                     None => (Cause::Upstream, self.ledger.labels.upstream()),
                 },
-                Sleep::Stopped => (Cause::Pause, Who::Stopped(ServerStop::Signal)),
-                Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
+                Sleep::Stopped => (Cause::Pause, CulpritId::Stopped(ServerStop::Signal)),
+                Sleep::Unknown => (Cause::BlockedOther, CulpritId::Nobody),
             },
-            _ => (Cause::Unobserved, Who::Nobody),
+            _ => (Cause::Unobserved, CulpritId::Nobody),
         };
         self.label(cause, who)
     }
@@ -452,9 +455,9 @@ impl ServerState {
             return;
         }
         self.shares(k, w);
-        let label = self.label(Cause::OwnThreads, Who::OnCpu(self.cpus[k].number));
+        let label = self.label(Cause::OwnThreads, CulpritId::OnCpu(self.cpus[k].number));
         let span = at_ns.saturating_sub(behind_ns - before_ns)..at_ns;
-        let wait = PartOf::Stay {
+        let wait = PieceOrigin::Stay {
             since_ns: span.start,
         };
         let of_label = (Cause::OwnThreads, label);
