@@ -496,7 +496,10 @@ fn is_packet(kind: &EventKind) -> bool {
 }
 
 /// The events without some packets, by their numbers, and their content.
-fn without_packets(events: &[Event], mut loses: impl FnMut(usize) -> bool) -> Vec<Event> {
+pub(crate) fn without_packets(
+    events: &[Event],
+    mut loses: impl FnMut(usize) -> bool,
+) -> Vec<Event> {
     let mut number = 0;
     let mut lost = false;
     let mut kept = Vec::new();

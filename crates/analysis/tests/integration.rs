@@ -11,6 +11,7 @@ mod coverage;
 mod cut;
 mod datagrams;
 mod drift;
+mod early;
 mod framing;
 mod golden;
 mod ideal_exact;

@@ -3,7 +3,8 @@
 //! While both directions are followed from the beginning of a message, each request ends where its
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
 //! last byte, T6 the one with the last byte of its response. An interim response (100 Continue) is part
-//! of the exchange, and not the response. How the server reads and writes does not matter then.
+//! of the exchange, and not the response. How the server reads and writes does not matter then, unless it
+//! answers a request of which it has read only a part: see `stream/early.rs`.
 //! Requests to which no response is due (memcached's `noreply`, and quiet commands that were not
 //! answered) are only counted: nobody waits for them.
 //!
@@ -22,8 +23,9 @@
 use taillab_model::{Monotonic, Tid};
 
 use super::doubt::Doubt;
-use super::framer::Framer;
+use super::framer::{Framer, PacketEnds};
 use super::framing::{Lost, Message};
+use super::held::Fate;
 use super::options::MatchOptions;
 use super::packet::Extent;
 use super::parts::{Leaving, Position, Settled, Slot, Write};
@@ -51,14 +53,14 @@ enum ResponsePart {
 
 impl Connection {
     /// Handles T1 of a packet with content; `open` opens a request that ends at an offset in the
-    /// packet. Returns false if the packet has to be judged by turns.
+    /// packet, or may turn out to. Returns false if the packet has to be judged by turns.
     pub(super) fn packet_arrived(
         &mut self,
         packet: (Monotonic, u16, u32, bool),
         payload: &[u8],
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
-        mut open: impl FnMut(u32, Option<Command>) -> Option<Slot>,
+        mut open: impl FnMut(u32, Option<Command>, Fate) -> Option<Slot>,
     ) -> bool {
         let (at, id, bytes, push) = packet;
         let Some(mut framer) = self.framer.take() else {
@@ -78,7 +80,8 @@ impl Connection {
         let known = framer.next_out.is_some();
         let waits = self.doubt.as_ref().is_some_and(Doubt::has_turns);
         let idle = idle && self.owes_nothing() || framer.owes_nothing() && !waits;
-        if !framer.synced && known && follows && self.is_read() && (idle || turn) {
+        let begins = follows && self.is_read() && !framer.rest_comes;
+        if !framer.synced && known && begins && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
             if let Some(doubt) = self.doubt.take() {
@@ -92,7 +95,10 @@ impl Connection {
         }
         framer.last_packet = Some(at);
         let was_synced = framer.synced;
-        let ends = framer.read_requests(follows, payload, bytes);
+        let PacketEnds {
+            rest,
+            requests: ends,
+        } = framer.read_requests(follows, payload, bytes);
         framer.ahead |= was_synced && self.requests() > 0;
         let synced = framer.synced;
         if !follows && !behind {
@@ -100,23 +106,32 @@ impl Connection {
         } else if !was_synced && !synced {
             framer.count_requests(self.next, &ends);
         }
+        let goes_on = framer.goes_on();
         self.framer = Some(framer);
         if was_synced && !synced {
-            let turns = follows && ends.is_empty() && self.requests() == 0;
+            let turns = follows && rest == 0 && ends.is_empty() && self.requests() == 0;
             self.out_of_step(turns, at, settled);
         }
-        if !synced && ends.is_empty() {
+        if !synced && ends.is_empty() && rest == 0 {
             return false;
         }
         let start = id.wrapping_sub(bytes as u16);
-        let mut before = 0;
+        let mut before = rest;
+        if rest > 0 {
+            let place = start.wrapping_add(rest as u16);
+            let nothing_due = Message {
+                silent: true,
+                ..Message::default()
+            };
+            self.arrived(at, place, rest, None, Some(nothing_due));
+        }
         for (end, message) in ends {
             let slot = if message.silent {
                 // without a response to come, there is nothing to match
                 settled.push(Settled::Silent(None));
                 None
             } else {
-                open(end, message.command)
+                open(end, message.command, Fate::Open)
             };
             let place = start.wrapping_add(end as u16);
             self.arrived(at, place, end - before, slot, Some(message));
@@ -125,11 +140,15 @@ impl Connection {
         if before < bytes {
             // lost in the middle: the rest is taken for one request, as without framing
             let slot = if push && !synced {
-                open(bytes, None)
+                open(bytes, None, Fate::Open)
             } else {
                 None
             };
             self.arrived(at, id, bytes - before, slot, Some(Message::default()));
+            let command = goes_on.filter(|_| synced).map(|message| message.command);
+            if let Some(slot) = command.and_then(|command| open(bytes, command, Fate::Begun)) {
+                self.may_end_here(slot, settled);
+            }
         }
         self.end_packet();
         true
@@ -186,7 +205,11 @@ impl Connection {
                 };
                 if followed.is_err() {
                     // then all of it is the response to the only request
-                    let turns = goes_on && !elsewhere && self.requests() == 1;
+                    let goes_on = goes_on && !elsewhere;
+                    if goes_on && self.requests() <= 1 {
+                        self.ends_where_read(&mut framer, settled);
+                    }
+                    let turns = goes_on && self.requests() == 1;
                     if self.requests() == 0 {
                         framer.recount();
                     }
@@ -211,6 +234,7 @@ impl Connection {
     /// The content is not followed any more. Unless client and server take `turns`, it is not known how many
     /// responses are owed.
     fn out_of_step(&mut self, turns: bool, at: Monotonic, settled: &mut Vec<Settled>) {
+        self.forget_begun(settled);
         if let Some(framer) = &mut self.framer {
             framer.lose(turns);
         }
@@ -236,9 +260,9 @@ impl Connection {
             let seen = at >= hole;
             if framer.responses.is_at_start() {
                 framer.begun = None;
-                if let Some((request, end)) = self.first_request() {
+                if let Some((request, read)) = self.next_in_turn(framer) {
                     framer.responses.expect(request);
-                    framer.begun = framer.write_of(end, at == 0).filter(|_| seen);
+                    framer.begun = framer.write_of(read, at == 0).filter(|_| seen);
                 }
             }
             let until = if seen { hole + bytes } else { hole };
@@ -272,7 +296,7 @@ impl Connection {
         begun: Begun<'_>,
     ) -> Result<(), Lost> {
         let write = framer.begun.take();
-        while let Some((slot, read, request)) = self.take_request() {
+        while let Some((slot, read, request)) = self.take_next(framer, settled) {
             let mismatch = request.tag != response.tag;
             if mismatch && request.quiet {
                 // nobody waited for a response
@@ -302,10 +326,10 @@ impl Connection {
 }
 
 impl Framer {
-    /// The write that sent the response to the request that ends at `request_end`: the only write
-    /// since that request was read or, if the packet begins with the response, the first one.
-    fn write_of(&self, request_end: Position, is_first: bool) -> Option<Write> {
-        let mut own = self.writes.iter().filter(|w| w.upto >= request_end);
+    /// The write that sent a response whose request had been `read` up to there: the only write
+    /// since then or, if the packet begins with the response, the first one.
+    fn write_of(&self, read: Position, is_first: bool) -> Option<Write> {
+        let mut own = self.writes.iter().filter(|w| w.upto >= read);
         match (own.next(), own.next()) {
             (Some(_), Some(_)) if !is_first => None,
             (first, _) => first.copied().or(self.last_write),

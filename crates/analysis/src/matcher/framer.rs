@@ -5,6 +5,7 @@ use taillab_model::Monotonic;
 use super::count::Count;
 use super::framing::{BLANK, Direction, Framing, Message, Parser};
 use super::parts::{Position, Write};
+use super::threads::Read;
 
 /// Both directions of a connection.
 pub(super) struct Framer {
@@ -36,6 +37,18 @@ pub(super) struct Framer {
     pub(super) last_packet: Option<Monotonic>,
     /// Content of the client was seen.
     pub(super) began: bool,
+    /// The last read, and how far it got.
+    pub(super) last_read: Option<(Position, Read)>,
+    /// The rest of a request that has been answered is still to come.
+    pub(super) rest_comes: bool,
+}
+
+/// What ends in a packet of the client.
+pub(super) struct PacketEnds {
+    /// Up to there, it is the rest of a request that has been answered.
+    pub(super) rest: u32,
+    /// The ends of requests, as offsets in it.
+    pub(super) requests: Vec<(u32, Message)>,
 }
 
 impl Framer {
@@ -56,6 +69,8 @@ impl Framer {
             last_write: None,
             last_packet: None,
             began: false,
+            last_read: None,
+            rest_comes: false,
         }))
     }
 
@@ -69,6 +84,7 @@ impl Framer {
         self.fresh = true;
         self.begun = None;
         self.last_write = None;
+        self.rest_comes = false;
     }
 
     /// Packets were missed, or not understood.
@@ -81,6 +97,7 @@ impl Framer {
     /// Packets of the client were missed: the next one is taken for the beginning of a message.
     pub(super) fn recount(&mut self) {
         self.requests.restart();
+        self.rest_comes = false;
         self.count = Count::new(self.framing);
     }
 
@@ -129,22 +146,25 @@ impl Framer {
         nothing && self.responses.is_at_start()
     }
 
+    /// Whether more than lengths is known of the messages.
+    pub(super) const fn is_by_content(&self) -> bool {
+        !matches!(self.framing, Framing::FixedLength { .. })
+    }
+
     /// Whether nothing was kept of a packet that begins a message. Of a part of an inline command of Redis,
     /// nothing is either, but that is short.
     pub(super) fn is_blanked(&self, recorded: &[u8]) -> bool {
         const LONG: usize = 16;
-        let by_content = !matches!(self.framing, Framing::FixedLength { .. });
-        by_content && recorded.len() >= LONG && recorded.iter().all(|byte| *byte == BLANK)
+        self.is_by_content() && recorded.len() >= LONG && recorded.iter().all(|byte| *byte == BLANK)
     }
 
-    /// Reads the next packet of the client, if it `follows` the one before. Returns the ends of the requests
-    /// in it, as offsets in it.
+    /// Reads the next packet of the client, if it `follows` the one before.
     pub(super) fn read_requests(
         &mut self,
         follows: bool,
         payload: &[u8],
         bytes: u32,
-    ) -> Vec<(u32, Message)> {
+    ) -> PacketEnds {
         let mut ends = Vec::new();
         let (followed, understood) = match follows {
             true => self.request_ends(payload, bytes, &mut ends),
@@ -152,10 +172,25 @@ impl Framer {
             false => (false, false),
         };
         self.synced &= followed;
+        let mut rest = 0;
+        if self.rest_comes && follows {
+            let is_all = ends.is_empty();
+            rest = if is_all { bytes } else { ends.remove(0).0 };
+            self.rest_comes = is_all && followed;
+        }
         let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
         self.pipelines |= understood && (ends.len() > 1 || begins_another);
         self.pipelines |= ends.iter().any(|(_, message)| message.silent);
-        ends
+        PacketEnds {
+            rest,
+            requests: ends,
+        }
+    }
+
+    /// What is known of a request that has begun and goes on, if it is still to be answered.
+    pub(super) fn goes_on(&self) -> Option<Message> {
+        let begun = self.requests.begun().filter(|_| !self.rest_comes);
+        begun.filter(|message| !message.silent)
     }
 
     /// Ends of the requests in the next packet of the client, as offsets in it. Returns whether they are

@@ -15,6 +15,8 @@ use crate::matched::BlindWindow;
 pub(super) enum Fate {
     /// It waits for its response.
     Open,
+    /// It has come in as far as this, and goes on: it counts only if it is answered before more of it is read.
+    Begun,
     /// It waits, but its response may have left already: it will not be matched.
     Doubtful,
     /// It was answered; a further packet of the response may still move T6.

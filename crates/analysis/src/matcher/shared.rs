@@ -308,14 +308,15 @@ fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &HeldRequest) -> boo
             let still = thread.and_then(|thread| thread.answered);
             still.is_none_or(|(_, answered)| answered != slot)
         }
-        Fate::Open | Fate::Doubtful => false,
+        Fate::Open | Fate::Begun | Fate::Doubtful => false,
     }
 }
 
 impl Matched {
     /// Adds a request whose fate is decided, or that is no longer waited for.
     fn add(&mut self, request: &HeldRequest, announced: &Announced) {
-        if request.fate != Fate::Part {
+        let counts = !matches!(request.fate, Fate::Part | Fate::Begun);
+        if counts {
             self.clients.keep(request.key.connection, announced);
         }
         match request.fate {
@@ -327,7 +328,7 @@ impl Matched {
                 self.keys.push(request.key);
                 self.workers.push(request.worker);
             }
-            Fate::Part => {}
+            Fate::Part | Fate::Begun => {}
             // a response that never left the queue answers nothing
             _ => {
                 self.unmatched.push(Unmatched {

@@ -18,6 +18,7 @@
 
 mod batch;
 mod bounds;
+mod early;
 mod hole;
 mod turns;
 mod unasked;
@@ -34,6 +35,7 @@ use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
 use crate::matched::{SendPause, SentAgain};
+use early::Taken;
 pub(super) use turns::TurnEvidence;
 use turns::Turns;
 pub(super) use unasked::MANY_PAUSES;
@@ -64,6 +66,8 @@ struct RequestSegment {
     at: Monotonic,
     /// The request that ends here; none in the middle of one, or if no response to it is due.
     request: Option<Slot>,
+    /// The request that goes on after it, if the server answers that before it reads any further; see `early.rs`.
+    begun: Option<Slot>,
     /// That request may be only the beginning of the next one.
     may_go_on: bool,
     /// The server has asked for the rest of that request, so what comes before the response belongs to it.
@@ -211,14 +215,16 @@ impl Connection {
         }
     }
 
-    /// Removes the oldest request, if it has been read. Returns its slot, its read and its content.
-    pub(super) fn take_request(&mut self) -> Option<(Option<Slot>, Option<Read>, Message)> {
+    /// Removes the oldest request, if it has been read.
+    fn take_request(&mut self, settled: &mut Vec<Settled>) -> Option<Taken> {
         let ends = |segment: &RequestSegment| segment.request.is_some();
         let place = self.segments.iter().position(ends)?;
         if self.segments[place].end > self.read {
             return None;
         }
-        let segment = self.segments.drain(..=place).next_back()?;
+        let mut pieces = self.segments.drain(..=place);
+        let segment = pieces.next_back()?;
+        settled.extend(pieces.filter_map(|piece| piece.begun.map(Settled::Part)));
         self.done = self.done.max(segment.end);
         Some((segment.request, segment.read, segment.message))
     }
@@ -256,6 +262,7 @@ impl Connection {
         if self.untouched {
             return self.passes_by(settled);
         }
+        self.forget_begun(settled);
         settled.extend(self.sent_again.take().map(Settled::SentAgain));
         if at.is_some_and(|at| self.may_go_on(at, options)) {
             self.is_cut_off(settled);
@@ -283,6 +290,7 @@ impl Connection {
     }
 
     fn give_up_all(&mut self, settled: &mut Vec<Settled>, as_what: fn(Slot) -> Settled) {
+        self.forget_begun(settled);
         let requests = self.segments.drain(..).filter_map(|piece| piece.request);
         settled.extend(requests.map(as_what));
         self.read = self.next;
@@ -361,6 +369,7 @@ impl Connection {
             packet_end: if whole { 0 } else { end },
             at,
             request,
+            begun: None,
             may_go_on,
             goes_on: false,
             message: message.unwrap_or_default(),
@@ -390,7 +399,7 @@ impl Connection {
             }
             // it may be queued once more, if something out of order came after it
             if !std::mem::replace(&mut segment.queued, true)
-                && let Some(slot) = segment.request
+                && let Some(slot) = segment.request.or(segment.begun)
             {
                 queued(slot);
             }
@@ -413,6 +422,9 @@ impl Connection {
         let position = self.begin_batch(id, options, settled);
         self.note_read(position, read.tid);
         let same = self.reader.replace(read.tid) == Some(read.tid);
+        if let Some(framer) = &mut self.framer {
+            framer.last_read = Some((position, read));
+        }
         if position > self.next {
             self.lost_sight(position, read.at, settled);
             return true;
@@ -439,7 +451,7 @@ impl Connection {
         let is_silent = last.is_some_and(|last| last.message.silent);
         let ends = is_silent || self.batch().next_back().is_some_and(|last| !last.may_go_on);
         if self.is_framed() || self.has_many_pieces() {
-            self.forget_read();
+            self.forget_read(settled);
         }
         ends
     }
@@ -638,6 +650,7 @@ impl Connection {
 
     /// Neither the content is followed any more, nor is it known how many responses are owed.
     fn loses_track(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
+        self.forget_begun(settled);
         if let Some(framer) = &mut self.framer {
             framer.lose(false);
             framer.recount();

@@ -427,11 +427,11 @@ impl Streams {
             return true;
         }
         let held = &mut shared.held;
-        let open = |end: u32, command| {
+        let open = |end: u32, command, fate| {
             let id = start.wrapping_add(end as u16);
             let slot = held.open(at, RequestKey { id, ..key })?;
             if let Some(request) = held.get_mut(slot) {
-                request.command = command;
+                (request.command, request.fate) = (command, fate);
             }
             Some(slot)
         };

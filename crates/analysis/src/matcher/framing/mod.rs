@@ -208,6 +208,14 @@ impl Parser {
         self.state == LineState::Start
     }
 
+    /// What is known so far of a message that has begun and not ended. Of one whose length alone is known, that
+    /// is nothing.
+    pub fn begun(&self) -> Option<Message> {
+        let has_begun = !matches!(self.state, LineState::Start | LineState::Lost);
+        let by_content = matches!(self.ends, Ends::ByContent(_));
+        (has_begun && by_content).then_some(self.message)
+    }
+
     /// Whether the end of the message is not known; this lasts until [`Parser::restart`].
     pub fn is_lost(&self) -> bool {
         self.state == LineState::Lost

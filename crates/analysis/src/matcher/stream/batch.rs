@@ -112,6 +112,7 @@ impl Connection {
         if oldest.is_none_or(|oldest| oldest > slot) {
             return;
         }
+        self.forget_begun(settled);
         if !self.departures.is_empty() {
             self.settle(options, settled);
         }

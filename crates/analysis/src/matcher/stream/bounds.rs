@@ -53,13 +53,19 @@ impl Connection {
     }
 
     /// Forgets what was read before the segment in which the oldest request ends: a long request has many
-    /// such segments, and where the content is followed, `noreply` has nothing else.
-    pub(super) fn forget_read(&mut self) {
+    /// such segments, and where the content is followed, `noreply` has nothing else. One with which that request may
+    /// turn out to end stays.
+    pub(super) fn forget_read(&mut self, settled: &mut Vec<Settled>) {
         let read = self.read;
-        let goes = |segment: &&RequestSegment| segment.request.is_none() && segment.end <= read;
+        let goes = |segment: &&RequestSegment| {
+            let may_end = segment.begun.is_some() && segment.end == read;
+            segment.request.is_none() && segment.end <= read && !may_end
+        };
         let gone = self.segments.iter().take_while(goes).count();
-        let last = self.segments.drain(..gone).next_back();
-        self.done = last.map_or(self.done, |last| last.end.max(self.done));
+        for piece in self.segments.drain(..gone) {
+            settled.extend(piece.begun.map(Settled::Part));
+            self.done = self.done.max(piece.end);
+        }
     }
 
     /// Stops waiting for more of the response to this request: ends the batch if it is in there and

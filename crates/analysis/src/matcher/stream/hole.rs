@@ -7,15 +7,16 @@ use crate::matcher::parts::Settled;
 impl Connection {
     /// The server's packets in a hole were not seen, and what follows it is a packet. If a message ends before
     /// the hole, and the packet has nothing but whole messages, then whole responses are in the hole: at least
-    /// one. If the packet answers all requests but one, the first one was answered there. Returns whether
-    /// that is so.
+    /// one. If the packet answers all requests but one, the first one was answered there, unless it answers one of
+    /// which the server has read a part. Returns whether that is so.
     pub(in crate::matcher) fn fills_hole(
         &mut self,
         framer: &mut Framer,
         (_, recorded, bytes): (u32, &[u8], u32),
         settled: &mut Vec<Settled>,
     ) -> bool {
-        if !framer.responses.is_at_start() || self.batch().any(|piece| piece.message.quiet) {
+        let quiet = self.batch().any(|piece| piece.message.quiet);
+        if !framer.responses.is_at_start() || quiet || self.has_begun_another() {
             return false;
         }
         let mut requests = self.batch().map(|piece| piece.message).skip(1);
@@ -38,7 +39,7 @@ impl Connection {
         let all = next.is_none() && at == bytes && framer.responses.is_at_start();
         drop(requests);
         framer.responses.restart();
-        if all && let Some((slot, ..)) = self.take_request() {
+        if all && let Some((slot, ..)) = self.take_request(settled) {
             settled.extend(slot.map(Settled::Unanswered));
         }
         all

@@ -126,6 +126,7 @@ impl Connection {
             true => Aside::ForGood,
             false => Aside::UntilAsked,
         };
+        self.forget_begun(settled);
         let requests = self.segments.drain(..).filter_map(|piece| piece.request);
         settled.extend(requests.map(Settled::Part));
         self.departures.clear();
