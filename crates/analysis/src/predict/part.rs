@@ -146,7 +146,7 @@ mod tests {
         /// A gain in the part is never a loss of the whole, and the interval has the ratio itself.
         #[test]
         fn the_interval_has_the_ratio_and_no_loss(relative in 0.1_f64..10.0, ratio in 0.0_f64..=1.0) {
-            let (lo, hi) = part(relative).of_all(0.99, (ratio, ratio));
+            let (lo, hi) = of_all(relative, 0.99, ratio, ratio);
             prop_assert!(0.0 <= lo && lo <= ratio && ratio <= hi && hi <= 1.0, "{} {}", lo, hi);
         }
     }

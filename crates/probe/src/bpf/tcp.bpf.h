@@ -505,6 +505,9 @@ static __always_inline int stream_out(struct sk_buff *skb, const struct net_devi
 	if (!ring)
 		return 0;
 	sk = skb->sk;
+	/* it came in: this machine passes it on for a server elsewhere that has the same port */
+	if (!sk && skb->skb_iif)
+		return 0;
 	/* a packet that a socket of the server sends always has it */
 	if (verdict == UNREADABLE || !sk) {
 		__sync_fetch_and_add(&ring->unreadable, 1);

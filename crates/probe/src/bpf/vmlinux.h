@@ -107,6 +107,7 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	char cb[48];
+	int skb_iif;
 	unsigned int end;
 	unsigned int len;
 	unsigned int data_len;

@@ -3,10 +3,12 @@
 //! Needs memcached, nginx and Redis.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use crate::testbed::pipeline::{ClientView, Exchange};
 use crate::testbed::streams::{Nginx, StreamBed};
-use crate::testbed::{keep, live, peers};
+use crate::testbed::{ATTEMPTS, first_unspoiled, keep, live, now, peers};
 use taillab_analysis::matcher::Framing;
 use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::summary::Matching;
@@ -143,6 +145,131 @@ fn pipelined_http_is_told_apart() {
         ),
     ];
     assert_told_apart("pipelined_http", &bed, Framing::Http1, &http);
+}
+
+/// What clients saw of requests that nginx refuses without their bodies.
+#[derive(Default)]
+struct Refusals {
+    /// When each request was begun, and when all of its response was there.
+    calls: Vec<(Monotonic, Monotonic)>,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Refusals {
+    /// Sends requests on a connection: some are refused before their bodies have been sent or read, the last one for
+    /// its length: if so many bytes of its body are all, nginx closes the connection when it has read them.
+    fn make(&mut self, stream: &mut TcpStream, of_body: usize) {
+        let refused = "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
+        for n in 0..10 {
+            // the head alone, some of the body with it, or all of it
+            let (early, late) = [0, 300, 1_000].map(|early| (early, 1_000 - early))[n % 3];
+            let post = [refused.as_bytes(), &vec![b'b'; early]].concat();
+            self.exchange(stream, &post, "</html>\r\n");
+            if late > 0 {
+                self.send(stream, &vec![b'b'; late]);
+            }
+            let get = b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n";
+            self.exchange(stream, get, &"x".repeat(600));
+        }
+        let too_large = b"POST /file HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
+        self.exchange(stream, too_large, "</html>\r\n");
+        self.send(stream, &vec![b'b'; of_body]);
+        if of_body == 5_000 {
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).expect("nginx closes it");
+            assert_eq!(rest, b"");
+        }
+    }
+
+    fn send(&mut self, stream: &mut TcpStream, bytes: &[u8]) {
+        stream.write_all(bytes).expect("nginx reads");
+        self.sent_bytes += bytes.len() as u64;
+    }
+
+    /// Sends this, and waits for a response that ends like that.
+    fn exchange(&mut self, stream: &mut TcpStream, request: &[u8], end: &str) {
+        let begun = now();
+        self.send(stream, request);
+        let mut response = Vec::new();
+        while !response.ends_with(end.as_bytes()) {
+            let mut some = [0; 4_096];
+            let n = stream.read(&mut some).expect("a response");
+            assert!(n > 0, "nginx closed the connection");
+            response.extend(&some[..n]);
+        }
+        self.received_bytes += response.len() as u64;
+        self.calls.push((begun, now()));
+    }
+}
+
+/// Whether the probe has seen every byte that clients sent, and every byte that they received.
+fn saw_all(recording: &Recording, told: &Refusals) -> bool {
+    let (mut came, mut left) = (0, 0);
+    for event in recording.events() {
+        match event.kind {
+            EventKind::SegmentIn { bytes, .. } => came += u64::from(bytes),
+            EventKind::Payload {
+                bytes,
+                len: 0,
+                response: true,
+            } => left += u64::from(u64::from_le_bytes(bytes) as u32),
+            _ => {}
+        }
+    }
+    (came, left) == (told.sent_bytes, told.received_bytes)
+}
+
+/// nginx refuses a request when it has read its head, and throws its body away, or closes the connection.
+#[test]
+fn what_nginx_refuses_before_it_has_read_the_body_is_matched() {
+    let Some(_alone) = live("what_nginx_refuses_before_it_has_read_the_body_is_matched") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bed = StreamBed::new();
+    let how = Nginx {
+        refuses: true,
+        ..Nginx::default()
+    };
+    let _server = bed.nginx(folder.path(), how);
+    let framing = Framing::Http1;
+    let spec = ProbeSpec {
+        payload_bytes: framing.payload_bytes(),
+        ..bed.spec.clone()
+    };
+    let attempt = |_| {
+        let mut probe = Probe::load(&spec).expect("this kernel lets the probe load");
+        probe.attach().expect("the hooks are there");
+        let mut told = Refusals::default();
+        for of_body in [5_000, 1_000].into_iter().cycle().take(20) {
+            told.make(&mut bed.connect(), of_body);
+        }
+        let recording = probe.finish().expect("the counters can be read");
+        assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
+        (recording, told)
+    };
+    let missed = |(recording, told): &(Recording, Refusals)| {
+        (!saw_all(recording, told)).then(|| "the probe missed packets".to_owned())
+    };
+    let (recording, told) = first_unspoiled(ATTEMPTS, attempt, missed);
+    let options = MatchOptions {
+        framing,
+        ..MatchOptions::for_streams(Nanos::from_secs(5), false)
+    };
+    let matched = match_events(recording.into_events(), &options);
+    // one after the other
+    for ((begun, received), request) in told.calls.iter().zip(matched.requests.iter()) {
+        let stamps = request.server;
+        assert!(*begun <= stamps.t1, "{begun:?} {stamps:?}");
+        assert!(stamps.t6 <= *received, "{stamps:?} {received:?}");
+    }
+    let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
+    println!("{counts:?}");
+    assert_eq!(counts.matched, told.calls.len() as u64);
+    assert_eq!((counts.responses, counts.unanswered), (counts.matched, 0));
+    assert_eq!((counts.ambiguous, counts.out_of_order), (0, 0));
+    assert_eq!(matched.without_request, []);
 }
 
 #[test]

@@ -3,15 +3,17 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::mpsc::channel;
 
-use crate::testbed::streams::{Calls, StreamBed};
+use crate::testbed::streams::{Calls, Process, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
 use crate::testbed::{
-    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, now, peers,
-    round_trip, segments_sent_again, spec,
+    ATTEMPTS, CLIENT, Namespace, SERVER, SERVER_PORT, Testbed, begin, eventually, first_unspoiled,
+    ip, joined, live, now, peers, round_trip, segments_sent_again, spec,
 };
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::{Event, EventKind, Nanos, RequestKey, Stamps};
 use taillab_probe::{
@@ -232,11 +234,14 @@ fn streams_of_both_families_have_their_clients_address() {
     }
 }
 
-/// Twenty requests on one connection from this namespace; returns the client's port.
+/// How many requests [`call`] sends.
+const CALLS: usize = 20;
+
+/// So many requests on one connection from this namespace; returns the client's port.
 fn call(to: IpAddr) -> u16 {
     let mut stream = TcpStream::connect((to, SERVER_PORT)).expect("the server listens");
     let mut response = [0; 5];
-    for _ in 0..20 {
+    for _ in 0..CALLS {
         stream.write_all(b"hello").expect("the server reads");
         stream.read_exact(&mut response).expect("a response");
     }
@@ -302,6 +307,141 @@ fn of_servers_on_one_port_only_the_one_at_the_watched_addresses_is_seen() {
             assert_eq!(seen, wanted, "{:?}", spec.addresses);
         }
     }
+}
+
+/// A segment of TCP with a push, of no connection, as the kernel of `from` would send it with this sequence number.
+fn stray_segment(from: (Ipv4Addr, u16), sequence: u32, payload: &[u8]) -> Vec<u8> {
+    let mut segment = Vec::new();
+    segment.extend(from.1.to_be_bytes());
+    segment.extend(SERVER_PORT.to_be_bytes());
+    segment.extend(sequence.to_be_bytes());
+    segment.extend(1_u32.to_be_bytes());
+    // a header of five words; ACK and PSH; a window; no checksum yet; nothing urgent
+    segment.extend([0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
+    segment.extend(payload);
+    // RFC 9293, section 3.1: the checksum is also over addresses, protocol and length
+    let mut words = [from.0.octets(), SERVER.octets()].concat();
+    words.extend([0, 6]);
+    words.extend((segment.len() as u16).to_be_bytes());
+    words.extend(&segment);
+    words.resize(words.len().next_multiple_of(2), 0);
+    let sum = words
+        .chunks(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum = sum.fold(0_u32, |sum, word| sum + word);
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    segment[16..18].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    segment
+}
+
+/// Sends this many of them from this namespace.
+fn send_strays(count: u32) {
+    let (family, tcp) = (AddressFamily::INET, Some(ipproto::TCP));
+    let socket = socket(family, SocketType::RAW, tcp).expect("root may have a raw socket");
+    let to = SocketAddrV4::new(SERVER, 0);
+    for n in 0..count {
+        let segment = stray_segment((CLIENT, 45_678), 1_000 + 5 * n, b"hello");
+        sendto(&socket, &segment, SendFlags::empty(), &to).expect("the device is up");
+    }
+}
+
+/// A machine behind the server's, as a container is, to which connections to one more address are passed on: memcached
+/// there has the server's port.
+struct Container {
+    /// In the order in which they end.
+    _memcached: Process,
+    _machine: Namespace,
+}
+
+impl Container {
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
+
+    fn behind(server: &Namespace, client: &Namespace) -> Self {
+        let machine = Namespace::new();
+        let inner = machine.tid;
+        server.run(move || {
+            ip(&format!(
+                "link add inner type veth peer name outer netns {inner}"
+            ));
+            ip("address add 10.98.0.1/24 dev inner");
+            ip("link set inner up");
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("an option of IP");
+        });
+        let memcached = machine.run(|| {
+            ip(&format!("address add {}/24 dev outer", Self::ADDRESS));
+            ip("link set outer up");
+            ip("route add default via 10.98.0.1");
+            let mut memcached = Command::new("memcached");
+            memcached.args(["-u", "root", "-U", "0", "-t", "1"]);
+            memcached.args(["-l", &Self::ADDRESS.to_string()]);
+            memcached.args(["-p", &SERVER_PORT.to_string()]);
+            Process::start(memcached)
+        });
+        client.run(|| {
+            ip("route add 10.98.0.0/24 via 10.99.0.1");
+            eventually("memcached listens", || {
+                TcpStream::connect((Self::ADDRESS, SERVER_PORT)).is_ok()
+            });
+        });
+        Self {
+            _memcached: memcached,
+            _machine: machine,
+        }
+    }
+
+    /// Asks it this often, on one connection.
+    fn call(times: usize) {
+        let mut stream = TcpStream::connect((Self::ADDRESS, SERVER_PORT)).expect("it listens");
+        let mut response = [0; 5];
+        for _ in 0..times {
+            stream.write_all(b"get a\r\n").expect("it reads");
+            stream.read_exact(&mut response).expect("a response");
+        }
+    }
+}
+
+/// The machine passes connections on, and a reset answers what belongs to none.
+#[test]
+fn segments_that_are_passed_on_or_refused_are_no_requests_to_the_server() {
+    let Some(_alone) = live("segments_that_are_passed_on_or_refused_are_no_requests_to_the_server")
+    else {
+        return;
+    };
+    const PASSED_ON: usize = 10;
+    const STRAYS: usize = 20;
+    let (server, client, device) = joined();
+    let _container = Container::behind(&server, &client);
+    let own = ServerProcesses::These(vec![std::process::id()]);
+    let spec = spec(device, Transport::Tcp, own);
+    server.run(|| {
+        let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
+        serve_echo(listener, ATTEMPTS);
+    });
+    let attempt = |_| {
+        events_of(&spec, None, || {
+            client.run(|| {
+                // the first request that a socket receives shows that this is recorded
+                call(SERVER.into());
+                Container::call(PASSED_ON);
+                send_strays(STRAYS as u32);
+            });
+        })
+    };
+    let missed = |events: &Vec<Event>| {
+        let count = |is: fn(&EventKind) -> bool| events.iter().filter(|e| is(&e.kind)).count();
+        let came = count(|kind| matches!(kind, EventKind::SegmentIn { bytes: 1.., .. }));
+        let left = count(|kind| matches!(kind, EventKind::SegmentOut { .. }));
+        let wanted = (PASSED_ON + STRAYS + CALLS, CALLS);
+        ((came, left) != wanted).then(|| format!("{came} segments came and {left} left"))
+    };
+    let events = first_unspoiled(ATTEMPTS, attempt, missed);
+    let options = MatchOptions::for_streams(Nanos::from_secs(5), false);
+    let matched = match_events(events, &options);
+    assert_eq!(matched.requests.len(), CALLS);
+    assert_eq!(matched.elsewhere as usize, PASSED_ON + STRAYS);
+    assert_eq!(matched.unmatched, []);
+    assert!(matched.ambiguous.is_empty() && matched.without_request.is_empty());
 }
 
 #[test]

@@ -196,6 +196,7 @@ fn nginx_that_sends_files_and_has_a_socket_for_each_worker_has_all_stamps() {
     let how = Nginx {
         sendfile: true,
         reuseport: true,
+        refuses: false,
     };
     let _server = bed.nginx(folder.path(), how);
     assert_complete(&bed, &calls(8, 300, FILE), &[]);

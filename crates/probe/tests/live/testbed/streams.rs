@@ -28,6 +28,12 @@ pub(crate) struct StreamBed {
 pub(crate) struct Process(Child);
 
 impl Process {
+    /// Starts one in the namespace of the calling thread.
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(command.spawn().expect("the program is installed"))
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -48,6 +54,8 @@ pub(crate) struct Nginx {
     pub(crate) sendfile: bool,
     /// Each worker has a listening socket of its own.
     pub(crate) reuseport: bool,
+    /// It refuses bodies of more than 1,024 bytes, and all that is sent to `/refused`.
+    pub(crate) refuses: bool,
 }
 
 /// What a client sends, and how.
@@ -163,11 +171,8 @@ impl StreamBed {
     }
 
     /// Starts a server in its namespace.
-    pub(crate) fn start(&self, mut command: Command) -> Process {
-        Process(self.server.run(move || {
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            command.spawn().expect("the server is installed")
-        }))
+    pub(crate) fn start(&self, command: Command) -> Process {
+        self.server.run(move || Process::start(command))
     }
 
     fn spawn(&self, command: Command) -> Process {
@@ -231,6 +236,10 @@ impl StreamBed {
         let path = folder.display();
         let sendfile = if how.sendfile { "on" } else { "off" };
         let reuseport = if how.reuseport { "reuseport" } else { "" };
+        let refuses = match how.refuses {
+            true => "client_max_body_size 1k; location /refused { return 403; }",
+            false => "",
+        };
         std::fs::write(folder.join("file"), [b'x'; 600]).expect("the folder can be written");
         let config = format!(
             "worker_processes 2; daemon off; user root; pid {path}/pid; error_log /dev/null;
@@ -239,7 +248,7 @@ impl StreamBed {
                access_log off; keepalive_requests 1000000; root {path}; sendfile {sendfile};
                client_body_temp_path {path}/a; proxy_temp_path {path}/b;
                fastcgi_temp_path {path}/c; uwsgi_temp_path {path}/d; scgi_temp_path {path}/e;
-               server {{ listen {SERVER}:{SERVER_PORT} {reuseport}; }}
+               server {{ listen {SERVER}:{SERVER_PORT} {reuseport}; {refuses} }}
              }}"
         );
         let file = folder.join("nginx.conf");
