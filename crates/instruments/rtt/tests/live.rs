@@ -164,11 +164,12 @@ fn af_xdp_takes_messages_by_a_schedule() {
 struct Hog(Child);
 
 impl Hog {
-    fn on(cpu: u32) -> Self {
+    /// It takes 2 ms of this CPU, once in so long.
+    fn on(cpu: u32, every: &str) -> Self {
         let mut command = Command::new("chrt");
         command.args(["--fifo", "50", "taskset", "-c", &cpu.to_string()]);
         command.arg(env!("CARGO_BIN_EXE_taillab"));
-        command.args(["burn", "--busy", "2ms", "--every", "10ms"]);
+        command.args(["burn", "--busy", "2ms", "--every", every]);
         // it ends with its standard input
         let hog = command.stdin(Stdio::piped()).spawn().unwrap();
         let status = format!("/proc/{}/status", hog.id());
@@ -203,9 +204,10 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
     if !live("a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end") {
         return;
     }
+    // what both ends lose at the same time is lost at one of them: their turns must not stay together
     let hogs = [
-        (Hog::on(0), "server", "client"),
-        (Hog::on(1), "client", "server"),
+        (Hog::on(0, "10ms"), "server", "client"),
+        (Hog::on(1, "13ms"), "client", "server"),
     ];
     for (proto, mode, link) in [
         ("tcp", "blocking", "loopback"),

@@ -328,7 +328,7 @@ fn stray_segment(from: (Ipv4Addr, u16), sequence: u32, payload: &[u8]) -> Vec<u8
     let sum = words
         .chunks(2)
         .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum = sum.fold(0_u32, |sum, word| sum + word);
+    let sum: u32 = sum.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let folded = (folded & 0xffff) + (folded >> 16);
     segment[16..18].copy_from_slice(&(!(folded as u16)).to_be_bytes());
