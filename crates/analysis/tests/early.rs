@@ -1,13 +1,13 @@
 //! Responses that leave before the server has read all of their request.
 
 use crate::common::cases;
-use crate::common::talk::Talk;
+use crate::common::talk::{Talk, ends, matched};
 use crate::framing::without_packets;
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use taillab_analysis::{Framing, MatchOptions, Matched, Matcher, match_events};
+use taillab_analysis::{Framing, MatchOptions, Matcher};
 use taillab_model::{Event, Monotonic, Nanos};
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nContent-Length: 8\r\n\r\n";
@@ -19,24 +19,10 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 /// T1 and T6 of a request.
 type Pair = (Monotonic, Monotonic);
 
-fn matched(events: &[Event], framing: Framing) -> Matched {
-    let options = MatchOptions {
-        framing,
-        hashed_clients: true,
-        ..MatchOptions::for_streams(Nanos::from_secs(1), false)
-    };
-    match_events(events.iter().copied(), &options)
-}
-
-fn pairs(matched: &Matched) -> Vec<Pair> {
-    let stamps = matched.requests.iter().map(|request| request.server);
-    stamps.map(|stamps| (stamps.t1, stamps.t6)).collect()
-}
-
 /// Exactly these requests are found, and nothing else counts.
 fn found_exactly(events: &[Event], framing: Framing, truth: &[Pair]) {
     let found = matched(events, framing);
-    assert_eq!(pairs(&found), truth);
+    assert_eq!(ends(&found), truth);
     let counts = found.counts(Monotonic::from_nanos_since_boot(0));
     assert_eq!(counts.responses, truth.len() as u64);
     assert_eq!((found.unmatched.len(), found.silent), (0, 0));
@@ -196,7 +182,7 @@ fn no_pair_is_wrong_where_the_body_is_left_out() {
             }
             talk.wait(1_000_000_000);
         }
-        let found = pairs(&matched(&talk.events, Framing::Http1));
+        let found = ends(&matched(&talk.events, Framing::Http1));
         assert!(
             found.iter().all(|pair| truth.contains(pair)),
             "{body}: {found:?}"
@@ -269,11 +255,11 @@ fn a_response_to_nothing_answers_no_request_that_comes_then() {
     talk.sends(HEAD);
     let stray = talk.answers(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
     let found = matched(&talk.events, Framing::Http1);
-    assert_eq!(pairs(&found), truth);
+    assert_eq!(ends(&found), truth);
     assert_eq!(found.without_request, [stray]);
     talk = talk.reconnected(40_001);
     truth.push(get(&mut talk));
-    assert_eq!(pairs(&matched(&talk.events, Framing::Http1)), truth);
+    assert_eq!(ends(&matched(&talk.events, Framing::Http1)), truth);
 }
 
 /// memcached refuses a value when it has read how long it is, and throws away what comes of it.
@@ -302,7 +288,7 @@ fn a_silent_request_is_not_answered_early() {
     let t1 = talk.asks(b"set a 0 0 5 noreply\r\n");
     talk.answers(b"ERROR\r\n");
     let found = matched(&talk.events, Framing::Memcached);
-    assert!(pairs(&found).iter().all(|pair| pair.0 < t1));
+    assert!(ends(&found).iter().all(|pair| pair.0 < t1));
     assert_eq!(found.without_request.len(), 1);
 }
 
@@ -333,7 +319,7 @@ fn memcached_refuses_a_binary_value_by_its_tag() {
     talk.asks(&head(70));
     talk.answers(&refused(71));
     let found = matched(&talk.events, Framing::Memcached);
-    assert_eq!(pairs(&found), truth);
+    assert_eq!(ends(&found), truth);
     assert_eq!(found.ambiguous.len(), 1);
 }
 
@@ -365,7 +351,7 @@ fn a_request_that_is_shorter_than_all_are_said_to_be_is_not_answered_early() {
         talk.answers(&[b'b'; 8]);
     }
     let found = matched(&talk.events, "fixed:100:8".parse().unwrap());
-    assert_eq!(pairs(&found), []);
+    assert_eq!(ends(&found), []);
 }
 
 /// Without the content, a body is one more request, until the turns show that the clients send in parts.
@@ -379,7 +365,7 @@ fn without_a_framing_no_pair_is_wrong() {
         truth.push(get(&mut talk));
     }
     let found = matched(&talk.events, Framing::OneInTurn);
-    let pairs = pairs(&found);
+    let pairs = ends(&found);
     assert!(pairs.iter().all(|pair| truth.contains(pair)), "{pairs:?}");
     assert!(pairs.ends_with(&truth[120..]), "{}", pairs.len());
 }
@@ -397,7 +383,7 @@ fn a_connection_that_was_joined_is_followed_after_a_pause() {
     (0..30).for_each(|_| refused(&mut talk));
     talk.wait(100_000_000);
     (0..30).for_each(|_| refused(&mut talk));
-    let found = pairs(&matched(&talk.events, Framing::Http1));
+    let found = ends(&matched(&talk.events, Framing::Http1));
     assert!(found.iter().all(|pair| truth.contains(pair)), "{found:?}");
     assert!(found.ends_with(&truth[60..]), "{}", found.len());
 }
@@ -444,7 +430,7 @@ fn what_has_come_of_a_request_that_goes_on_is_not_unanswered() {
     talk.wait(1_000_000_000);
     talk.reads();
     let found = matched(&talk.events, Framing::Http1);
-    assert_eq!(pairs(&found), [first]);
+    assert_eq!(ends(&found), [first]);
     // all of it has come: this is one request without a response
     assert_eq!(found.unmatched.len(), 1);
     talk.events.truncate(talk.events.len() - 30);
@@ -522,7 +508,7 @@ proptest! {
     fn every_early_answer_is_that_of_its_request(seed: u64, requests in 1..40_usize) {
         let (events, truth) = conversation(seed, requests);
         let found = matched(&events, Framing::Http1);
-        prop_assert_eq!(pairs(&found), truth);
+        prop_assert_eq!(ends(&found), truth);
         prop_assert_eq!(found.unmatched.len() + found.ambiguous.len() + found.without_request.len(), 0);
     }
 
@@ -532,7 +518,7 @@ proptest! {
         let (events, truth) = conversation(seed, 30);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
         let events = without_packets(&events, |_| rng.random_bool(share));
-        for pair in pairs(&matched(&events, Framing::Http1)) {
+        for pair in ends(&matched(&events, Framing::Http1)) {
             prop_assert!(truth.contains(&pair), "{:?} of {:?}", pair, truth);
         }
     }

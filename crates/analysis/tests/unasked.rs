@@ -1,26 +1,11 @@
 //! What a server sends that answers no request.
 
-use crate::common::talk::Talk;
+use crate::common::talk::{Talk, ends, matched};
 
 use std::fs::File;
 
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
 use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos, Recording};
-
-fn matched(events: &[Event], framing: Framing) -> Matched {
-    let options = MatchOptions {
-        framing,
-        hashed_clients: true,
-        ..MatchOptions::for_streams(Nanos::from_secs(1), false)
-    };
-    match_events(events.iter().copied(), &options)
-}
-
-/// T1 and T6 of the requests.
-fn ends(matched: &Matched) -> Vec<(Monotonic, Monotonic)> {
-    let stamps = matched.requests.iter().map(|request| request.server);
-    stamps.map(|stamps| (stamps.t1, stamps.t6)).collect()
-}
 
 fn case(name: &str) -> Matched {
     let path = format!("{}/tests/cases/{name}", env!("CARGO_MANIFEST_DIR"));

@@ -52,6 +52,12 @@ impl FixedLabels {
                 .map(|wait| labels.label(Cause::Client, CulpritId::Sending(wait))),
         }
     }
+
+    /// What a retransmission explains: unexplained and wake-up time, and waiting for acknowledgements.
+    fn explained_by_resending(&self) -> Vec<Label> {
+        let own = [self.unexplained, self.wakeup].into_iter();
+        own.chain(self.acknowledged).collect()
+    }
 }
 
 /// The worker that served a request.
@@ -519,8 +525,7 @@ fn in_order(
 
 /// Charges unexplained and wake-up time to the retransmission, and waiting for acknowledgements.
 fn sent_again(fixed: &FixedLabels, account: &mut Account) {
-    let unknown = [fixed.unexplained, fixed.wakeup];
-    let unknown = [&unknown[..], &fixed.acknowledged].concat();
+    let unknown = fixed.explained_by_resending();
     let again = account.parts.take(&unknown);
     account.parts.add(fixed.retransmit, again);
     let pieces = account.pieces.iter_mut();

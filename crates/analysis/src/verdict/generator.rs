@@ -1,8 +1,8 @@
 //! Rules about a generator that sent less than it should have.
 //!
 //! As with the rules about the schedule, they withdraw what arrivals on schedule would have seen, and nothing that
-//! is of the server; of a load alone, all percentiles. Not so where the server did not keep up either: then it
-//! is the server that they show.
+//! is of the server; of a load alone, all percentiles. Not so where nearly all was sent, or where the server did not
+//! keep up either: then it is the server that they show.
 
 use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MIN_SENT_SHARE};
 

@@ -1,10 +1,27 @@
 //! A connection on which client and server say what a test tells them, with the events that the probe
 //! would record, content included.
 
-use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
+use taillab_analysis::{Framing, MatchOptions, Matched, match_events};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, RequestKey, Tid};
 
 /// The server's only thread.
 pub(crate) const SERVER: Tid = 9;
+
+/// What is matched of these events, of a server about whose order nothing is known.
+pub(crate) fn matched(events: &[Event], framing: Framing) -> Matched {
+    let options = MatchOptions {
+        framing,
+        hashed_clients: true,
+        ..MatchOptions::for_streams(Nanos::from_secs(1), false)
+    };
+    match_events(events.iter().copied(), &options)
+}
+
+/// T1 and T6 of the requests.
+pub(crate) fn ends(matched: &Matched) -> Vec<(Monotonic, Monotonic)> {
+    let stamps = matched.requests.iter().map(|request| request.server);
+    stamps.map(|stamps| (stamps.t1, stamps.t6)).collect()
+}
 
 /// Both sides of a connection.
 pub(crate) struct Talk {

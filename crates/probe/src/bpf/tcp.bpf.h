@@ -465,7 +465,7 @@ static __always_inline bool more_is_written(const struct sock *sk, u32 end)
 
 /*
  * What TCP had waited for before this segment, as its socket still says while it leaves (tcp_write_xmit of
- * net/ipv4/tcp_output.c). Of several, the client's window goes first (tcp_chrono_start).
+ * net/ipv4/tcp_output.c). A full send buffer hides that the client's window is full (tcp_chrono_start).
  */
 static __always_inline u32 send_limit(const struct sock *sk)
 {

@@ -41,8 +41,7 @@ pub(in crate::ledger) fn draw_up(
         parts.add(label, ns);
     }
     if case.resent {
-        let unknown = [fixed.unexplained, fixed.wakeup];
-        let again = parts.take(&[&unknown[..], &fixed.acknowledged].concat());
+        let again = parts.take(&fixed.explained_by_resending());
         parts.add(fixed.retransmit, again);
     }
     let received = (fixed.received, received_ns);
