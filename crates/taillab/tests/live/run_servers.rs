@@ -44,7 +44,6 @@ fn run_with(server: &[&str], complete_share: f64) -> Value {
     before.assert_unchanged();
     promises::check(&dir, &output.stdout, complete_share);
     let summary = summary(&dir);
-    assert_eq!(summary["matching"]["ambiguous"], 0, "{server:?}");
     let errors = summary["load"]["errors"].as_object().unwrap();
     let wrong: Vec<_> = errors.iter().filter(|(_, n)| **n != 0).collect();
     assert!(wrong.is_empty(), "{server:?}: {wrong:?}");

@@ -72,8 +72,19 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     let cut = summary["scheduled"]["cut"]["requests"].as_u64();
     let cut = cut.unwrap_or(0);
     assert_eq!(count("lost_events"), 0, "{}", summary["matching"]);
-    assert!(count("matched") as f64 >= 0.999 * responses as f64);
-    assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
+    // a response that the probe could not see leave makes the next one of its connection uncertain
+    let hidden = count("blind_requests");
+    assert!(count("ambiguous") <= hidden, "{}", summary["matching"]);
+    assert!(
+        (count("matched") + hidden) as f64 >= 0.999 * responses as f64,
+        "{}",
+        summary["matching"]
+    );
+    assert!(
+        count("client_matched") as f64 >= 0.999 * count("client_responses") as f64,
+        "{}",
+        summary["matching"]
+    );
     let beyond = &summary["client_minus_server"];
     let (joined, all) = (beyond["count"].as_u64().unwrap(), count("client_matched"));
     assert!(
@@ -82,7 +93,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     );
     assert!(beyond["min"].as_u64().unwrap() > 0, "{beyond}");
     // what the kernel hides from the probe is counted, and is nobody's fault
-    let seen_or_told = count("complete") + count("blind_requests");
+    let seen_or_told = count("complete") + hidden;
     assert!(
         seen_or_told as f64 >= complete_share * responses as f64,
         "{}",
@@ -91,7 +102,13 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
 
     // The order of the three views. Where nothing confirms t, it can put the ideal too high: then it is
     // withdrawn, and the run must say so.
-    let ideal = summary.pointer("/ideal/sojourn/quantiles/0/value");
+    // That of each request's own work, where requests differ: the median may be below the mean, t.
+    let own_work = &summary["ideal"]["own_work"];
+    let base = match own_work["is_base"] == true {
+        true => own_work,
+        false => &summary["ideal"],
+    };
+    let ideal = base.pointer("/sojourn/quantiles/0/value");
     let ideal = ideal.and_then(Value::as_u64);
     let withdrawn = &summary["ideal"]["withdrawn"]["because"];
     let measured = median(&summary, "/measured/sojourn");
