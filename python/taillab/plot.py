@@ -245,8 +245,11 @@ def _all_curves(run: Run[Any]) -> list[Curve]:
 def _views(run: Run[Any], report: Report) -> list[Curve]:
     """The measured distribution and those to compare it with, from the best to what a user sees."""
     client = report.load.response_time if report.load else None
+    # the records have the ideal with t for each; where requests differ in their work, ratios are to another one
+    own_work = report.ideal.own_work
+    ideal = "ideal with t for each" if own_work and own_work.is_base else "ideal"
     views = (
-        ("ideal", "ideal", "ideal", report.ideal.sojourn, (0, (4, 2))),
+        (ideal, "ideal", "ideal", report.ideal.sojourn, (0, (4, 2))),
         ("measured", "measured", "measured", report.measured.sojourn, "-"),
         ("client’s view", "client_response", "client", client, (0, (1, 1.5))),
     )

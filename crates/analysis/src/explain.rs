@@ -22,7 +22,7 @@ use crate::heat_map::HeatCells;
 use crate::heaviest::{Heaviest, WeighedSums};
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
-use crate::own_work::OwnWorkQueue;
+use crate::own_work::{OwnWorkIdeal, OwnWorkQueue};
 use crate::roots::Roots;
 use crate::shadow::Shadow;
 use crate::sleeping::Sleepers;
@@ -39,7 +39,7 @@ pub(crate) struct Explained {
     /// Causes of the excess: first as a whole, then by culprit.
     pub(crate) causes: Vec<CauseShare>,
     /// The ideal with each request's own work.
-    pub(crate) own_work: Option<OwnWork>,
+    pub(crate) own_work: Option<OwnWorkIdeal>,
     /// How well the replay reproduces the measurement.
     pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
@@ -267,9 +267,12 @@ impl Explainer {
         }
         drop(ledger);
         if supported.claim(ClaimName::Ideal) {
-            explained.own_work = self.own_work.finish().map(|own_work| OwnWork {
-                sojourn: supported.distribution(own_work.sojourn),
-                ..own_work
+            explained.own_work = self.own_work.finish().map(|ideal| OwnWorkIdeal {
+                own_work: OwnWork {
+                    sojourn: supported.distribution(ideal.own_work.sojourn),
+                    ..ideal.own_work
+                },
+                ccdf: supported.curve(ideal.ccdf),
             });
         }
         if supported.claim(ClaimName::Forecasts) {

@@ -9,6 +9,7 @@ use taillab_model::summary::OwnWork;
 use taillab_model::{Histogram, Nanos};
 
 use crate::ledger::Entry;
+use crate::statistics::counted_curve;
 
 /// How long a request may stay in the server for its place in the order of arrival to be certain: accounts come
 /// in the order in which requests leave.
@@ -19,6 +20,13 @@ const LEAST_REQUESTS: u64 = 100;
 
 /// At least this share of the requests must have been seen at work.
 const MOST: f64 = 0.99;
+
+/// What that queue gives.
+pub(crate) struct OwnWorkIdeal {
+    pub(crate) own_work: OwnWork,
+    /// Points (x, P(sojourn ≥ x)).
+    pub(crate) ccdf: Vec<(Nanos, f64)>,
+}
 
 /// The queue in which each request takes as long as its own work.
 pub(crate) struct OwnWorkQueue {
@@ -86,7 +94,7 @@ impl OwnWorkQueue {
     }
 
     /// The ideal; `None` if the work of too many requests was not seen.
-    pub(crate) fn finish(mut self) -> Option<OwnWork> {
+    pub(crate) fn finish(mut self) -> Option<OwnWorkIdeal> {
         self.serve_before(u64::MAX);
         let seen = self.sojourns.count();
         let is_known = seen >= LEAST_REQUESTS && seen as f64 >= MOST * (seen + self.unseen) as f64;
@@ -96,7 +104,10 @@ impl OwnWorkQueue {
             for at in &mut sojourn.quantiles {
                 (at.lo, at.hi) = (None, None);
             }
-            OwnWork::new(sojourn, self.spread.cv())
+            OwnWorkIdeal {
+                own_work: OwnWork::new(sojourn, self.spread.cv()),
+                ccdf: counted_curve(&self.sojourns, 0),
+            }
         })
     }
 }
@@ -161,11 +172,15 @@ mod tests {
             queue.finish().unwrap()
         };
         let (alike, mixed) = (of(1_200), of(50_000));
+        let (alike, mixed, curve) = (alike.own_work, mixed.own_work, mixed.ccdf);
         assert!(alike.cv < 0.1 && !alike.is_base, "{alike:?}");
         assert!((mixed.cv - 2.49).abs() < 0.01 && mixed.is_base, "{mixed:?}");
         assert_eq!(mixed.sojourn.quantile(0.5), Some(Nanos::new(1_000)));
         let p99 = mixed.sojourn.quantile(0.99).unwrap().get();
         assert!((49_000..51_000).contains(&p99), "{p99}");
+        // a tenth of the requests take that long
+        let share = curve.iter().rev().find(|(_, share)| *share >= 0.1).unwrap();
+        assert!((49_000..51_000).contains(&share.0.get()), "{share:?}");
     }
 
     #[test]
@@ -175,6 +190,6 @@ mod tests {
             queue.add_one(i * 1_000, 100, i * 1_000);
         }
         queue.unseen = 20;
-        assert_eq!(queue.finish(), None);
+        assert!(queue.finish().is_none());
     }
 }

@@ -66,8 +66,7 @@ fn divide(server: &ServerResult, band: &Band) -> Option<DividedRatio> {
     }
     let beyond = measured / ideal - 1.0;
     let probe = probe_ns(server) / ideal;
-    let has_own_work = (server.ideal.own_work.as_ref()).is_some_and(|own_work| own_work.is_base);
-    let parts = match has_own_work {
+    let parts = match server.ideal.base_of_own_work().is_some() {
         true => parts(&without_slow_requests(band), beyond, probe).unwrap_or_default(),
         false => parts(band, beyond, probe)?,
     };

@@ -23,7 +23,7 @@ use taillab_model::explanation::NamedCurve;
 use taillab_model::interval::Interval;
 use taillab_model::summary::{
     BusyPeriods, BusyPeriodsOfCpu, ClaimName, Ideal, IdealBounds, LeftOut, Matching, Measured,
-    Overhead, Overload, Scheduled, ServerResult, ServiceTimeSource, Stages, Withdrawn,
+    Overhead, Overload, OwnWork, Scheduled, ServerResult, ServiceTimeSource, Stages, Withdrawn,
     WorkersSource,
 };
 use taillab_model::{Distribution, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
@@ -139,7 +139,7 @@ pub struct Analysed {
     pub client_minus_server: Option<Distribution>,
     /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
     pub measured_ccdf: Vec<(Nanos, f64)>,
-    /// The same for the ideal sojourn.
+    /// The same for the ideal sojourn that the measured one is compared with.
     pub ideal_ccdf: Vec<(Nanos, f64)>,
     /// What this was judged by.
     pub evidence: ServerEvidence,
@@ -548,7 +548,10 @@ impl RecordingSums<'_> {
             false => (no_distribution(), Vec::new()),
         };
         let beyond_slice = explained.beyond_slice;
-        let mut server = self.server(supported, explained, &known);
+        let own_work = explained.own_work.take();
+        let (own_work, own_work_ccdf) = own_work.map(|ideal| (ideal.own_work, ideal.ccdf)).unzip();
+        let mut server = self.server(supported, explained, own_work, &known);
+        let base_ccdf = own_work_ccdf.filter(|_| server.ideal.base_of_own_work().is_some());
         // only in a whole result is it known where t comes from and what the probe cost
         let ideal = &supported.distribution(ideal_as_independent);
         findings::add(&mut server, ideal, self.evidence.shows_cpus);
@@ -560,7 +563,7 @@ impl RecordingSums<'_> {
             arrivals: self.arrivals.count(),
             client_minus_server: client_minus_server.map(|all| on_schedule.distribution(all)),
             measured_ccdf: supported.curve(self.summed.measured.curve()),
-            ideal_ccdf: supported.curve(ideal_ccdf),
+            ideal_ccdf: base_ccdf.unwrap_or_else(|| supported.curve(ideal_ccdf)),
             evidence: self.evidence,
             beyond_slice,
         }
@@ -589,7 +592,8 @@ impl RecordingSums<'_> {
     fn server(
         &self,
         supported: &Supported,
-        mut explained: Explained,
+        explained: Explained,
+        own_work: Option<OwnWork>,
         known: &ServerFacts,
     ) -> ServerResult {
         let (options, evidence) = (&self.options, &self.evidence);
@@ -613,7 +617,7 @@ impl RecordingSums<'_> {
                 .filter(|at| is_compared && supported.percentile(at.q))
                 .copied()
                 .collect(),
-            own_work: explained.own_work.take(),
+            own_work,
             workers,
             workers_source: known.workers_source,
             virtual_workers: known.virtual_workers,

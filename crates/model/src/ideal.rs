@@ -114,8 +114,20 @@ impl Ideal {
     /// The sojourn with which the measured one is compared where a ratio is shown: with each request's own work,
     /// where requests differ much in that.
     pub fn base(&self) -> &Distribution {
-        let own_work = self.own_work.as_ref().filter(|own_work| own_work.is_base);
+        let own_work = self.base_of_own_work();
         own_work.map_or(&self.sojourn, |own_work| &own_work.sojourn)
+    }
+
+    /// The ideal with each request's own work, where that is the [base](Self::base).
+    pub fn base_of_own_work(&self) -> Option<&OwnWork> {
+        let own_work = self.own_work.as_ref();
+        own_work.filter(|own_work| own_work.is_base && self.is_compared())
+    }
+
+    /// Whether the measured server is compared with the ideal one. Otherwise it is known what delayed requests, and not
+    /// how much of that was in excess of anything.
+    pub const fn is_compared(&self) -> bool {
+        self.withdrawn.is_none()
     }
 }
 

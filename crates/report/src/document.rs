@@ -26,7 +26,7 @@ impl<'a> Document<'a> {
         let Report { server, load, .. } = self.report;
         let mut views = Vec::new();
         if self.is_compared() {
-            views.push((Series::Ideal, &server.ideal.sojourn));
+            views.push((Series::Ideal, server.ideal.base()));
         }
         views.push((Series::Measured, &server.measured.sojourn));
         views.extend((load.as_ref()).map(|load| (Series::Client, &load.response_time)));
@@ -39,17 +39,29 @@ impl<'a> Document<'a> {
         clients.connecting.as_ref().map(|of| &of.time)
     }
 
-    /// Whether the server is compared with an ideal one.
-    pub(crate) fn is_compared(&self) -> bool {
-        self.report.server.ideal.withdrawn.is_none()
+    /// Whether the ideal has each request's own work, as where requests differ in that.
+    pub(crate) fn has_own_work(&self) -> bool {
+        self.report.server.ideal.base_of_own_work().is_some()
     }
 
-    /// What the causes' shares are of. Without an ideal, it is known what delayed requests, and not how much of that
-    /// was in excess of anything.
+    /// Whether the server is compared with an ideal one.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.report.server.ideal.is_compared()
+    }
+
+    /// What the causes' shares are of.
     pub(crate) fn shared_out(&self) -> SharedOut {
         match self.is_compared() {
             true => SharedOut::Excess,
             false => SharedOut::Delays,
+        }
+    }
+
+    /// How long the server whose sojourn is the ideal one works on each request.
+    fn ideal_work(&self) -> &'static str {
+        match self.has_own_work() {
+            true => "as long for each as its own work took undisturbed",
+            false => "exactly t for each",
         }
     }
 
@@ -60,6 +72,8 @@ impl<'a> Document<'a> {
         }
         let rest = match self.report.load {
             Some(_) => CLIENT_EXPLAINED,
+            // with each request's own work, the excess is over another ideal, that of t
+            None if self.has_own_work() => ".",
             None => EXCESS_EXPLAINED,
         };
         let connecting = match self.connecting() {
@@ -70,7 +84,8 @@ impl<'a> Document<'a> {
             Some(_) => KEPT_EXPLAINED,
             None => "",
         };
-        format!("{SERVER_EXPLAINED}{rest}{connecting}{kept}")
+        let work = self.ideal_work();
+        format!("{IDEAL_EXPLAINED}{work}{SERVER_EXPLAINED}{rest}{connecting}{kept}")
     }
 }
 
@@ -126,9 +141,9 @@ impl Series {
 const NOT_COMPARED: &str = "“Measured” is how long each request stayed, from the driver handing \
 its packet to the stack (T1) to the driver taking the response (T6). It is not compared with an \
 ideal server; the verdict says why.";
-const SERVER_EXPLAINED: &str = "“Ideal” is how long each request would have stayed in a perfect \
-first-come, first-served server that needs exactly t for each and gets the very same arrivals; \
-“measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
+const IDEAL_EXPLAINED: &str = "“Ideal” is how long each request would have stayed in a perfect \
+first-come, first-served server that needs ";
+const SERVER_EXPLAINED: &str = " and gets the very same arrivals; “measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
 the driver taking the response (T6)";
 const CLIENT_EXPLAINED: &str = "; “client’s view” is how long a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";

@@ -1,7 +1,7 @@
 //! Quantiles of several distributions next to each other: the main table of most results.
 
 use taillab_model::explanation::{Cause, DividedRatio, RatioPart};
-use taillab_model::summary::{OwnWork, Verdict};
+use taillab_model::summary::Verdict;
 use taillab_model::{Distribution, Nanos};
 
 use crate::document::{Document, Series};
@@ -26,16 +26,14 @@ pub(crate) struct View<'a> {
     pub(crate) withdrawn_from: Option<f64>,
 }
 
-/// The views of a server; the ratio of measured to ideal follows the measured one. Where requests differ in their work, the
-/// ideal is that of each request's own.
+/// The views of a server; the ratio of measured to ideal follows the measured one.
 pub(crate) fn of_server(document: &Document<'_>) -> Table {
-    let own_work = own_work(document).map(|own_work| &own_work.sojourn);
     let mut views: Vec<View<'_>> = (document.views().into_iter())
         .map(|(series, distribution)| View {
             label: series.label(),
             short: series.label(),
             ink: Ink::of(series),
-            distribution: (own_work.filter(|_| series == Series::Ideal)).unwrap_or(distribution),
+            distribution,
             withdrawn_from: (schedule::withdrawn_from(document.report))
                 .filter(|_| series == Series::Client),
         })
@@ -54,12 +52,12 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
             None,
         );
     }
-    let caption = match own_work {
-        None => {
+    let caption = match document.has_own_work() {
+        false => {
             "Latency in microseconds, below each its 95 % interval; “ratio” is \
                    measured ÷ ideal"
         }
-        Some(_) => {
+        true => {
             "Latency in microseconds, below each its 95 % interval; the ideal is that of each \
                    request’s own work; “ratio” is measured ÷ ideal"
         }
@@ -68,17 +66,11 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     table(caption, (&views, &document.report.verdict), Some((1, base)))
 }
 
-/// The ideal with each request's own work, where ratios are to that.
-fn own_work<'d>(document: &Document<'d>) -> Option<&'d OwnWork> {
-    let own_work = document.report.server.ideal.own_work.as_ref();
-    own_work.filter(|own_work| own_work.is_base && document.is_compared())
-}
-
 /// That the ideal has each request's own work, where it has, and what it is otherwise: `Requests differ in their work
 /// (coefficient of variation 2.10), so the ideal takes each request's own. If each took t, it would have p50 80.1 µs, p99 512 µs:
 /// causes are shares of what is beyond that.`
 pub(crate) fn with_own_work(document: &Document<'_>) -> Option<String> {
-    let own_work = own_work(document)?;
+    let own_work = document.report.server.ideal.base_of_own_work()?;
     let of_t = &document.report.server.ideal.sojourn;
     let points = QUANTILES.iter().filter_map(|&q| {
         let value = of_t.quantile(q)?;
@@ -159,9 +151,9 @@ pub(crate) fn against_schedule(document: &Document<'_>) -> Option<String> {
         ),
         None => String::new(),
     };
-    let each = match own_work(document) {
-        Some(_) => "If each request took t: ",
-        None => "",
+    let each = match document.has_own_work() {
+        true => "If each request took t: ",
+        false => "",
     };
     Some(format!(
         "{each}p99 is {} the ideal of these arrivals, and {} that of {process} arrivals as intended \
@@ -180,9 +172,9 @@ pub(crate) fn ratios(document: &Document<'_>) -> Vec<String> {
     let all = document.report.server.ratio.iter();
     let shown = all.filter(|ratio| SHOWN.contains(&ratio.q) && ratio.ratio > NEAR);
     let shown = shown.filter(|_| document.is_compared());
-    let ideal = match own_work(document) {
-        None => "the ideal",
-        Some(_) => "the ideal of each request’s own work",
+    let ideal = match document.has_own_work() {
+        false => "the ideal",
+        true => "the ideal of each request’s own work",
     };
     shown.map(|ratio| divided(ratio, ideal)).collect()
 }

@@ -26,11 +26,15 @@ pub(crate) fn workers(result: &ServerResult) -> String {
     counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
 }
 
-/// How much longer than its own ideal a request stays, if that is known.
+/// How much longer than in the ideal queue a request stays, if that is known.
 pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
     let (p50, p99) = (result.excess.quantile(0.5)?, result.excess.quantile(0.99)?);
+    let ideal = match result.ideal.base_of_own_work() {
+        None => "its own ideal",
+        Some(_) => "its ideal with t",
+    };
     Some(format!(
-        "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99)."
+        "Request by request, the excess over {ideal} is {p50} (p50) and {p99} (p99)."
     ))
 }
 

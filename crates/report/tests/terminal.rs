@@ -52,9 +52,9 @@ fn p99_is_also_held_against_the_schedule() {
     assert_eq!(said(102), [false, false]);
 }
 
-/// Requests differ in their work, so ratios are to the ideal of each one's own: the table shows that ideal.
+/// Requests differ in their work, so ratios are to the ideal of each one's own: table and cards show that ideal.
 #[test]
-fn the_table_has_the_ideal_that_its_ratios_are_to() {
+fn screen_and_page_show_the_ideal_that_ratios_are_to() {
     let mut sample = common::sample(Nanos::from_secs(20));
     let ideal = &mut sample.summary.server.ideal;
     let mut own = ideal.sojourn.clone();
@@ -62,6 +62,7 @@ fn the_table_has_the_ideal_that_its_ratios_are_to() {
         at.value = at.value.map(|value| value * 2);
     }
     let value = |of: &Distribution| figures::micros(of.quantile(0.99).unwrap());
+    let in_words = |of: &Distribution| format!("<span>{}</span>", of.quantile(0.99).unwrap());
     let (of_t, of_own) = (value(&ideal.sojourn), value(&own));
     ideal.own_work = Some(OwnWork::new(own, 2.1));
     let text = screen(&sample.report(), None, &[], Style::PLAIN);
@@ -74,6 +75,25 @@ fn the_table_has_the_ideal_that_its_ratios_are_to() {
     assert!(row(&text).contains(&of_own), "{text}");
     assert!(!row(&text).contains(&of_t), "{text}");
     assert!(text.contains(&format!("p99 {of_t} µs")), "{text}");
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
+    let cards = page
+        .split("class=\"card\"")
+        .skip(1)
+        .map(|rest| rest.split("</ul>").next().unwrap());
+    let of_p99 = cards.filter(|card| card.contains("<h3>p99</h3>"));
+    let of_p99: String = of_p99.collect();
+    let (of_t, of_own) = (
+        in_words(&sample.summary.server.ideal.sojourn),
+        in_words(sample.summary.server.ideal.base()),
+    );
+    assert!(
+        of_p99.contains(&of_own) && !of_p99.contains(&of_t),
+        "{of_p99}"
+    );
+    assert!(
+        !page.contains("that needs exactly t for each"),
+        "the ideal has each request's own work"
+    );
 }
 
 #[test]

@@ -60,11 +60,9 @@ impl Facts<'_> {
         })
     }
 
-    /// What the shares above p99 are of. Without an ideal, it is known what delayed requests, and not how much of that
-    /// was in excess of anything.
-    pub(super) fn above_p99(&self) -> &'static str {
-        let is_known = (self.ideal.quantiles.iter()).any(|at| at.value.is_some());
-        match is_known {
+    /// What the shares above p99 are of.
+    pub(super) const fn above_p99(&self) -> &'static str {
+        match self.server.ideal.is_compared() {
             true => "of the excess above p99",
             false => "of the delays above p99",
         }

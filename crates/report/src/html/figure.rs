@@ -56,7 +56,8 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
             .collect(),
     };
     section(page, "tail", "The tail", |page| {
-        let gap = match document.is_compared() {
+        // with each request's own work, the excess is over another ideal, that of t
+        let gap = match document.is_compared() && !document.has_own_work() {
             true => " The gap between ideal and measured is the excess.",
             false => "",
         };
