@@ -181,8 +181,8 @@ impl Attribution {
         let stamps = matched.requests.stamps(place);
         let left_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let unsent = worker.zip(stamps.t5).and_then(|(w, t5)| {
-            let written = (t5.nanos_since_boot(), left_ns);
-            (self.server).goes_on_before(matched, w, written, self.evidence(place))
+            let unsent_ns = t5.nanos_since_boot()..left_ns;
+            (self.server).goes_on_before(matched, w, unsent_ns, self.evidence(place))
         });
         let t6_ns = unsent.map_or(left_ns, |(_, goes_on_ns)| goes_on_ns.max(t1_ns));
         let (own_queue_ns, imbalance_ns) = match worker {

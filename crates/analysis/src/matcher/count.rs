@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::framing::{Direction, Framing, Message, Parser};
+use super::packet::NewBytes;
 use super::parts::Position;
 
 /// This many moments are not a coincidence.
@@ -66,9 +67,13 @@ impl Count {
         !request.quiet && !request.head_only && self.unread.len() < MOST_UNREAD
     }
 
-    /// The server, which has read up to `read`, sends a packet of this many `bytes`, of which the first were
-    /// `recorded`, right after the one before unless there is a `hole`.
-    pub(super) fn left(&mut self, (hole, recorded, bytes): (u32, &[u8], u32), read: Position) {
+    /// The server, which has read up to `read`, sends this.
+    pub(super) fn left(&mut self, new: NewBytes<'_>, read: Position) {
+        let NewBytes {
+            hole,
+            recorded,
+            bytes,
+        } = new;
         if hole > 0 {
             self.begin_again();
         }

@@ -27,7 +27,7 @@ use super::framer::{Framer, PacketEnds};
 use super::framing::{Lost, Message};
 use super::held::Fate;
 use super::options::MatchOptions;
-use super::packet::Extent;
+use super::packet::{Extent, NewBytes};
 use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
 use super::threads::{Read, Sent};
@@ -173,7 +173,12 @@ impl Connection {
             && let Some((extent, ResponsePart::New { leave_out, hole })) = part
         {
             let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-            framer.count_responses((hole, recorded, extent.bytes - leave_out), position);
+            let new = NewBytes {
+                hole,
+                recorded,
+                bytes: extent.bytes - leave_out,
+            };
+            framer.count_responses(new, position);
             if leave_out == 0 && framer.is_interim(payload, extent.bytes) {
                 let asks_for_rest = framer.responses.asks_for_rest(payload);
                 self.framer = Some(framer);
@@ -193,11 +198,15 @@ impl Connection {
                 let of_thread = self.write_of_thread(segment, sent);
                 self.writes.give_to(&mut framer.writes, of_thread);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-                let mut new = (hole, recorded, extent.bytes - leave_out);
+                let mut new = NewBytes {
+                    hole,
+                    recorded,
+                    bytes: extent.bytes - leave_out,
+                };
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
                 let goes_on = hole == 0 || !framer.responses.is_at_start();
                 if hole > 0 && !elsewhere && self.fills_hole(&mut framer, new, settled) {
-                    new.0 = 0;
+                    new.hole = 0;
                 }
                 let followed = match elsewhere {
                     true => Err(Lost),
@@ -243,18 +252,17 @@ impl Connection {
         }
     }
 
-    /// Reads the next bytes of the server: a hole, and then a packet whose first bytes were
-    /// recorded.
+    /// Reads the next bytes of the server.
     fn follow(
         &mut self,
         framer: &mut Framer,
         segment: Leaving,
-        (hole, recorded, bytes): (u32, &[u8], u32),
+        new: NewBytes<'_>,
         settled: &mut Vec<Settled>,
         begun: Begun<'_>,
     ) -> Result<(), Lost> {
-        let (hole, bytes) = (hole as usize, bytes as usize);
-        let recorded = &recorded[..recorded.len().min(bytes)];
+        let (hole, bytes) = (new.hole as usize, new.bytes as usize);
+        let recorded = &new.recorded[..new.recorded.len().min(bytes)];
         let mut at = 0;
         while at < hole + bytes {
             let seen = at >= hole;

@@ -4,6 +4,7 @@ use taillab_model::Monotonic;
 
 use super::count::Count;
 use super::framing::{BLANK, Direction, Framing, Message, Parser};
+use super::packet::NewBytes;
 use super::parts::{Position, Write};
 use super::threads::Read;
 
@@ -112,10 +113,10 @@ impl Framer {
         });
     }
 
-    /// While nothing is followed: counts the responses in a packet of the server, which has read up to `read`.
-    pub(super) fn count_responses(&mut self, packet: (u32, &[u8], u32), read: Position) {
+    /// While nothing is followed: counts the responses in what the server, which has read up to `read`, sends.
+    pub(super) fn count_responses(&mut self, new: NewBytes<'_>, read: Position) {
         if let Some(count) = &mut self.count {
-            count.left(packet, read);
+            count.left(new, read);
         }
     }
 

@@ -10,6 +10,17 @@ pub(super) struct Extent {
     pub(super) place: u32,
 }
 
+/// The bytes of a packet of the server that are new to its stream.
+#[derive(Clone, Copy)]
+pub(super) struct NewBytes<'p> {
+    /// How many bytes of the stream before them were not seen.
+    pub(super) hole: u32,
+    /// The first of them, as far as they were recorded.
+    pub(super) recorded: &'p [u8],
+    /// How many there are.
+    pub(super) bytes: u32,
+}
+
 /// A packet whose content may still follow in further events.
 pub(super) struct Packet {
     pub(super) cpu: u16,

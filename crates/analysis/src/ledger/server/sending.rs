@@ -1,5 +1,7 @@
 //! Responses that were written and did not leave: they wait for the client, or for the network on the way to it.
 
+use std::ops::Range;
+
 use taillab_model::explanation::{Cause, SendWait};
 use taillab_model::{Monotonic, SendLimit};
 
@@ -20,16 +22,19 @@ const NET_TX: u8 = 2;
 const LEAST_NS: u64 = 1_000_000;
 
 impl ServerState {
-    /// From when on a response that worker `w` began to write at `t5_ns`, and that left at `t6_ns`, waited to be
-    /// sent while the worker went on with other requests, and the label of that. `None` if it did not wait so: the
+    /// From when on a response of worker `w` that was `unsent` from T5 to T6 waited to be sent while the worker went on with other requests, and the label of that. `None` if it did not wait so: the
     /// worker sent it itself, or did nothing else meanwhile.
     pub(in crate::ledger) fn goes_on_before(
         &mut self,
         matched: &Matched,
         w: usize,
-        (t5_ns, t6_ns): (u64, u64),
+        unsent_ns: Range<u64>,
         evidence: SendEvidence,
     ) -> Option<(Label, u64)> {
+        let Range {
+            start: t5_ns,
+            end: t6_ns,
+        } = unsent_ns;
         if t6_ns.saturating_sub(t5_ns) < LEAST_NS || self.has_cpu(w, t6_ns)? {
             return None;
         }
@@ -38,22 +43,22 @@ impl ServerState {
         let next = others.partition_point(|&at_ns| at_ns <= t5_ns);
         let goes_on_ns = others.get(next).copied().filter(|at_ns| *at_ns < t6_ns)?;
         let goes_on_ns = self
-            .sleeps_between(w, (t5_ns, goes_on_ns))
+            .falls_asleep(w, t5_ns..goes_on_ns)
             .unwrap_or(goes_on_ns);
-        let wait = self.send_wait((t5_ns, t6_ns), evidence);
+        let wait = self.send_wait(t5_ns..t6_ns, evidence);
         let label = self.label(Cause::Client, CulpritId::Sending(wait));
         Some((label, goes_on_ns))
     }
 
-    /// When worker `w` fell asleep between these times, not for storage; `None` if it did not.
-    fn sleeps_between(&self, w: usize, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
+    /// When in this time worker `w` fell asleep, not for storage; `None` if it did not.
+    fn falls_asleep(&self, w: usize, within_ns: Range<u64>) -> Option<u64> {
         let line = self.timeline.worker(self.workers[w].tid)?;
-        let spans = line.spans_from(Monotonic::from_nanos_since_boot(from_ns));
+        let spans = line.spans_from(Monotonic::from_nanos_since_boot(within_ns.start));
         let begun = spans.map(|span| (span.from.nanos_since_boot(), span.state));
-        let mut within = begun.take_while(|(begin_ns, _)| *begin_ns < to_ns);
+        let mut within = begun.take_while(|(begin_ns, _)| *begin_ns < within_ns.end);
         let asleep = within.find(|(begin_ns, state)| match state {
             WorkerState::Asleep(Sleep::Fault | Sleep::Io { .. } | Sleep::Stopped) => false,
-            WorkerState::Asleep(_) => *begin_ns >= from_ns,
+            WorkerState::Asleep(_) => within_ns.contains(begin_ns),
             _ => false,
         });
         asleep.map(|(begin_ns, _)| begin_ns)
@@ -103,13 +108,13 @@ impl ServerState {
             for_ack: leaves && request.sending.for_ack,
             ..request.sending
         };
-        let wait = sends.then(|| self.send_wait((t5_ns, request.t6_ns), evidence))?;
+        let wait = sends.then(|| self.send_wait(t5_ns..request.t6_ns, evidence))?;
         Some(self.label(Cause::Client, CulpritId::Sending(wait)))
     }
 
-    /// What a response waited for between T5 and T6.
-    fn send_wait(&self, (t5_ns, t6_ns): (u64, u64), evidence: SendEvidence) -> SendWait {
-        let at = Monotonic::from_nanos_since_boot(t6_ns);
+    /// What a response that was `unsent` from T5 to T6 waited for.
+    fn send_wait(&self, unsent_ns: Range<u64>, evidence: SendEvidence) -> SendWait {
+        let at = Monotonic::from_nanos_since_boot(unsent_ns.end);
         let now_runs = |vector| {
             let mut lines = self.timeline.cpus().iter();
             lines.any(|line| {
@@ -117,7 +122,7 @@ impl ServerState {
                 segment.is_some_and(|now| now.from <= at && now.top == Top::Softirq { vector })
             })
         };
-        let is_long = t6_ns.saturating_sub(t5_ns) >= LEAST_NS;
+        let is_long = unsent_ns.end.saturating_sub(unsent_ns.start) >= LEAST_NS;
         match evidence.limit {
             _ if now_runs(NET_TX) => SendWait::Device,
             Some(SendLimit::ClientWindow) if is_long => SendWait::ClientWindow,

@@ -2,6 +2,7 @@
 
 use super::Connection;
 use crate::matcher::framer::Framer;
+use crate::matcher::packet::NewBytes;
 use crate::matcher::parts::Settled;
 
 impl Connection {
@@ -12,7 +13,7 @@ impl Connection {
     pub(in crate::matcher) fn fills_hole(
         &mut self,
         framer: &mut Framer,
-        (_, recorded, bytes): (u32, &[u8], u32),
+        new: NewBytes<'_>,
         settled: &mut Vec<Settled>,
     ) -> bool {
         let quiet = self.batch().any(|piece| piece.message.quiet);
@@ -22,10 +23,11 @@ impl Connection {
         let mut requests = self.batch().map(|piece| piece.message).skip(1);
         let mut next = requests.next();
         let mut at = 0;
-        while let (Some(request), true) = (next, at < bytes) {
+        while let (Some(request), true) = (next, at < new.bytes) {
             framer.responses.expect(request);
-            let rest = recorded.get(at as usize..).unwrap_or_default();
-            let Ok((taken, message)) = framer.responses.read_on(rest, u64::from(bytes - at)) else {
+            let rest = new.recorded.get(at as usize..).unwrap_or_default();
+            let Ok((taken, message)) = framer.responses.read_on(rest, u64::from(new.bytes - at))
+            else {
                 break;
             };
             at += taken as u32;
@@ -36,7 +38,7 @@ impl Connection {
                 next = requests.next();
             }
         }
-        let all = next.is_none() && at == bytes && framer.responses.is_at_start();
+        let all = next.is_none() && at == new.bytes && framer.responses.is_at_start();
         drop(requests);
         framer.responses.restart();
         if all && let Some((slot, ..)) = self.take_request(settled) {
