@@ -228,8 +228,9 @@ fn redis(test: &str) -> Option<Server> {
         command
             .args(["--port", port, "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
-            // leave no files behind
-            .args(["--dir", "/tmp", "--daemonize", "no"]);
+            // no file is left behind, and none that another Redis left there is loaded
+            .args(["--dir", "/tmp", "--daemonize", "no"])
+            .args(["--dbfilename", "none-of-these-tests.rdb"]);
         command
     })
 }
