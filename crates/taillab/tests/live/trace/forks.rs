@@ -1,0 +1,111 @@
+//! A large server that forks to save a snapshot of itself: the stops are named.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use taillab_model::RecordingReader;
+
+use super::endings::begun;
+use super::rig::{Running, load, result};
+use crate::support::{free_port, live, signal, wait_for};
+
+/// The kernel copies the page tables of so much memory for milliseconds.
+const BYTES: usize = 400_000_000;
+const FORKS: usize = 20;
+
+/// Older processes of the server's name are not taken for its children: the forks begin so long after the recording.
+const HEAD_START_NS: u64 = 500_000_000;
+
+/// What Redis answers to a command.
+fn ask(redis: &mut TcpStream, command: &str) -> String {
+    write!(redis, "{command}\r\n").unwrap();
+    let (mut answer, mut some) = (Vec::new(), [0; 4096]);
+    while !answer.ends_with(b"\r\n") {
+        let n = redis.read(&mut some).unwrap();
+        assert!(n > 0, "Redis ended");
+        answer.extend_from_slice(&some[..n]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// How long the last call of `fork` took, by Redis' own clock.
+fn last_fork_ns(redis: &mut TcpStream) -> f64 {
+    let stats = ask(redis, "INFO stats");
+    let mut lines = stats.lines();
+    let us = lines.find_map(|line| line.strip_prefix("latest_fork_usec:"));
+    us.unwrap().parse::<f64>().unwrap() * 1e3
+}
+
+/// Lets Redis fork so often; returns how long each took. It forks again when its child has ended.
+fn forks(redis: &mut TcpStream) -> Vec<f64> {
+    let mut took_ns = Vec::new();
+    wait_for("the forks", || {
+        if ask(redis, "BGSAVE").starts_with('+') {
+            took_ns.push(last_fork_ns(redis));
+        }
+        (took_ns.len() == FORKS).then_some(())
+    });
+    took_ns
+}
+
+/// Waits until so much has been recorded that a new process is known as one.
+fn await_head_start(capture: &std::path::Path) {
+    wait_for("the beginning of the recording", || {
+        let written = fs::read(capture).ok()?;
+        let mut events = RecordingReader::open(&written[..]).ok()?;
+        let first = events.next()?.at.nanos_since_boot();
+        let is_later = events.any(|event| event.at.nanos_since_boot() > first + HEAD_START_NS);
+        is_later.then_some(())
+    });
+}
+
+fn of_pauses<'r>(result: &'r Value) -> impl Iterator<Item = &'r Value> {
+    let causes = result["causes"].as_array().unwrap().iter();
+    causes.filter(|share| share["cause"] == "pause")
+}
+
+#[test]
+fn the_forks_of_a_large_server_are_named() {
+    if !live("the_forks_of_a_large_server_are_named") {
+        return;
+    }
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    // where nobody can create a file, its children end at once
+    let line = format!("redis-server --port {port} --bind 127.0.0.1 --dir /proc --save ");
+    let server = Running::program(&line).listening(&address);
+    let mut redis = TcpStream::connect(&address).unwrap();
+    ask(&mut redis, &format!("SETRANGE large {BYTES} x"));
+    let _clients = load(&format!("redis://{address}"), 1000);
+    let place = tempfile::tempdir().unwrap();
+    let child = begun(&server, place.path());
+    await_head_start(&place.path().join("capture.tlc"));
+    let took_ns = forks(&mut redis);
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    let result = result(&output);
+
+    let named = |share: &&Value| share["culprit"]["task"] == "fork of a large process";
+    let Some(fork) = of_pauses(&result).find(named) else {
+        panic!("{took_ns:?}: {:#}", result["causes"]);
+    };
+    assert_eq!(
+        fork["culprit"]["threads"],
+        serde_json::json!(["redis-server"])
+    );
+    // one that is short may have delayed nobody
+    let events = fork["events"].as_u64().unwrap() as usize;
+    assert!(
+        (FORKS / 2..=FORKS).contains(&events),
+        "{took_ns:?}: {fork:#}"
+    );
+    let mean_ns = fork["mean_event_ns"].as_f64().unwrap();
+    let shortest = took_ns.iter().copied().fold(f64::INFINITY, f64::min);
+    let longest = took_ns.iter().copied().fold(0.0, f64::max);
+    assert!(
+        (0.5 * shortest..2.0 * longest).contains(&mean_ns),
+        "{took_ns:?}: {fork:#}"
+    );
+}
