@@ -61,7 +61,7 @@ fn await_head_start(capture: &std::path::Path) {
     });
 }
 
-fn of_pauses<'r>(result: &'r Value) -> impl Iterator<Item = &'r Value> {
+fn of_pauses(result: &Value) -> impl Iterator<Item = &Value> {
     let causes = result["causes"].as_array().unwrap().iter();
     causes.filter(|share| share["cause"] == "pause")
 }
