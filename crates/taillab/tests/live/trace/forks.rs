@@ -1,15 +1,17 @@
 //! A large server that forks to save a snapshot of itself: the stops are named.
 
-use std::fs;
+use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use serde_json::Value;
-use taillab_model::RecordingReader;
+use taillab_model::{EventKind, Recording, RecordingReader};
 
 use super::endings::begun;
 use super::rig::{Running, load, result};
-use crate::support::{free_port, live, signal, wait_for};
+use crate::support::{first_unspoiled, free_port, live, signal, wait_for};
 
 /// The kernel copies the page tables of so much memory for milliseconds.
 const BYTES: usize = 400_000_000;
@@ -51,7 +53,7 @@ fn forks(redis: &mut TcpStream) -> Vec<f64> {
 }
 
 /// Waits until so much has been recorded that a new process is known as one.
-fn await_head_start(capture: &std::path::Path) {
+fn await_head_start(capture: &Path) {
     wait_for("the beginning of the recording", || {
         let written = fs::read(capture).ok()?;
         let mut events = RecordingReader::open(&written[..]).ok()?;
@@ -61,16 +63,38 @@ fn await_head_start(capture: &std::path::Path) {
     });
 }
 
-fn of_pauses(result: &Value) -> impl Iterator<Item = &Value> {
-    let causes = result["causes"].as_array().unwrap().iter();
-    causes.filter(|share| share["cause"] == "pause")
+/// What hides forks from the analysis: it takes a process for an old one if the probe missed how it came onto a CPU for
+/// the first time, and a child is known by a number above that of its parent.
+fn hides_forks(capture: &Path, server: u32) -> Option<String> {
+    let recording = Recording::read(File::open(capture).unwrap()).unwrap();
+    // when each thread was first seen, and whether it came onto a CPU then
+    let mut first: HashMap<u32, (u64, bool)> = HashMap::new();
+    let mut began = None;
+    for event in recording.events() {
+        let at = event.at.nanos_since_boot();
+        began = began.or(Some(at));
+        match event.kind {
+            EventKind::Woken { tid, .. } => _ = first.entry(tid).or_insert((at, false)),
+            EventKind::Switched { next, .. } => _ = first.entry(next).or_insert((at, true)),
+            _ => {}
+        }
+    }
+    let head_start = began? + HEAD_START_NS;
+    let threads = recording.context.threads.iter();
+    let alike = threads.filter(|thread| thread.comm == "redis-server" && thread.tid == thread.pid);
+    for child in alike.filter(|thread| thread.tid != server) {
+        match first.get(&child.tid) {
+            Some((at, _)) if *at < head_start => {}
+            Some((_, false)) => return Some(format!("the probe missed how {} began", child.tid)),
+            Some(_) if child.tid < server => return Some("process numbers began anew".to_owned()),
+            _ => {}
+        }
+    }
+    None
 }
 
-#[test]
-fn the_forks_of_a_large_server_are_named() {
-    if !live("the_forks_of_a_large_server_are_named") {
-        return;
-    }
+/// A trace of a large Redis that forks, and how long each fork took by Redis' own clock; and what spoiled it.
+fn traced() -> (Value, Vec<f64>, Option<String>) {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     // where nobody can create a file, its children end at once
@@ -80,15 +104,27 @@ fn the_forks_of_a_large_server_are_named() {
     ask(&mut redis, &format!("SETRANGE large {BYTES} x"));
     let _clients = load(&format!("redis://{address}"), 1000);
     let place = tempfile::tempdir().unwrap();
+    let capture = place.path().join("capture.tlc");
     let child = begun(&server, place.path());
-    await_head_start(&place.path().join("capture.tlc"));
+    await_head_start(&capture);
     let took_ns = forks(&mut redis);
     signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
-    let result = result(&output);
+    let spoiled = hides_forks(&capture, server.pid());
+    (result(&output), took_ns, spoiled)
+}
 
+#[test]
+fn the_forks_of_a_large_server_are_named() {
+    if !live("the_forks_of_a_large_server_are_named") {
+        return;
+    }
+    let attempt = |_| traced();
+    let (result, took_ns, _) = first_unspoiled(5, attempt, |(_, _, spoiled)| spoiled.clone());
+    let causes = result["causes"].as_array().unwrap().iter();
+    let mut pauses = causes.filter(|share| share["cause"] == "pause");
     let named = |share: &&Value| share["culprit"]["task"] == "fork of a large process";
-    let Some(fork) = of_pauses(&result).find(named) else {
+    let Some(fork) = pauses.find(named) else {
         panic!("{took_ns:?}: {:#}", result["causes"]);
     };
     assert_eq!(
