@@ -40,7 +40,8 @@ fn last_fork_ns(redis: &mut TcpStream) -> f64 {
     us.unwrap().parse::<f64>().unwrap() * 1e3
 }
 
-/// Lets Redis fork so often; returns how long each took. It forks again when its child has ended.
+/// Lets Redis fork so often, and waits until its last child has ended; returns how long each fork took. It forks again
+/// when its child has ended.
 fn forks(redis: &mut TcpStream) -> Vec<f64> {
     let mut took_ns = Vec::new();
     wait_for("the forks", || {
@@ -48,6 +49,10 @@ fn forks(redis: &mut TcpStream) -> Vec<f64> {
             took_ns.push(last_fork_ns(redis));
         }
         (took_ns.len() == FORKS).then_some(())
+    });
+    wait_for("the end of the last child", || {
+        let about = ask(redis, "INFO persistence");
+        about.contains("rdb_bgsave_in_progress:0").then_some(())
     });
     took_ns
 }
