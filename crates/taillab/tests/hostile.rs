@@ -24,8 +24,12 @@ mod files;
 
 use self::files::{grown, is_numbered, reseal, unpacked};
 
-/// No file of up to 10 MB may take longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// No file of up to 10 MB may take more time of CPUs.
+const CPU_SECONDS: u64 = 20;
+/// A command that waits, without using a CPU, hangs. On a busy machine, one that works may take nearly as long.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// One that sends may wait for the start that its file asks for: longer than this, it is not looked at.
+const PATIENCE_TO_SEND: Duration = Duration::from_secs(10);
 /// Private memory of the process that reads.
 const MEMORY_BYTES: u64 = 500 << 20;
 /// Files that `make test` tries of each kind, and of a kind whose command takes seconds.
@@ -291,7 +295,8 @@ fn results() -> Vec<Vec<u8>> {
             let mut explain = Command::new(env!("CARGO_BIN_EXE_taillab"));
             explain
                 .args(["explain", "--json"])
-                .arg(golden.join(format!("{name}.tlc")));
+                .arg(golden.join(format!("{name}.tlc")))
+                .stdin(Stdio::null());
             let result = explain.output().unwrap().stdout;
             assert!(!result.is_empty(), "{name}");
             result
@@ -418,6 +423,7 @@ fn can_run(target: &Target) -> bool {
     let tried = Command::new(ALONE[0])
         .args(&ALONE[1..])
         .arg("true")
+        .stdin(Stdio::null())
         .status();
     let can = tried.is_ok_and(|status| status.success());
     if !can {
@@ -432,7 +438,9 @@ fn can_run(target: &Target) -> bool {
 /// Gives a file to its command; returns what was wrong with how that ended.
 fn read(target: &Target, file: &Path) -> Option<String> {
     let mut command = Command::new("prlimit");
-    command.args([&format!("--data={MEMORY_BYTES}"), "--core=0"]);
+    // a signal at the first limit of CPU time
+    let cpu = format!("--cpu={CPU_SECONDS}:{}", 2 * CPU_SECONDS);
+    command.args([&format!("--data={MEMORY_BYTES}"), "--core=0", &cpu]);
     if matches!(target.then, Then::Sends | Then::Measures) {
         command.args(ALONE);
     }
@@ -445,20 +453,20 @@ fn read(target: &Target, file: &Path) -> Option<String> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
+    let waits = target.then == Then::Sends;
+    let patience = if waits { PATIENCE_TO_SEND } else { PATIENCE };
     let began = Instant::now();
     let mut child = command.spawn().unwrap();
     let ended = loop {
         match child.try_wait().unwrap() {
             Some(status) => break Some(status),
-            None if began.elapsed() > PATIENCE => break None,
+            None if began.elapsed() > patience => break None,
             None => thread::sleep(Duration::from_millis(2)),
         }
     };
     let Some(status) = ended else {
         child.kill().unwrap();
         child.wait().unwrap();
-        // a file may ask for a start in a minute
-        let waits = target.then == Then::Sends;
         return (!waits).then(|| "it hangs".to_owned());
     };
     let stderr = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();

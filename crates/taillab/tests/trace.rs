@@ -48,6 +48,47 @@ fn a_screen_without_a_terminal_is_refused() {
     refused(&["trace", "-p", "1", "--live"], 2, "on a terminal");
 }
 
+/// What a command writes to a terminal of this `TERM`, which `script` of util-linux makes, and its exit code.
+fn on_terminal(term: Option<&str>, words: &str) -> (String, Option<i32>) {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_taillab"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &line, "/dev/null"]);
+    script.env("SHELL", "/bin/sh").env_remove("NO_COLOR");
+    match term {
+        Some(term) => script.env("TERM", term),
+        None => script.env_remove("TERM"),
+    };
+    let output = script.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (said, output.status.code())
+}
+
+/// The shell of an editor, or a serial console: no colours, no cursor that moves, and no screen.
+#[test]
+fn a_terminal_that_only_prints_gets_lines() {
+    const EXPLAIN: &str = concat!(
+        "explain ",
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/memcached_tcp_pipelined.tlc"
+    );
+    let moves = |said: &str| {
+        let lines = said.replace("\r\n", "\n");
+        lines.contains(|c: char| c.is_control() && c != '\n')
+    };
+    for term in [Some("dumb"), Some(""), None] {
+        let (said, code) = on_terminal(term, "trace -p 1 --live");
+        assert_eq!(code, Some(2), "{term:?}: {said:?}");
+        assert!(said.contains("only prints lines"), "{term:?}: {said:?}");
+        assert!(!moves(&said), "{term:?}: {said:?}");
+        let (said, _) = on_terminal(term, EXPLAIN);
+        assert!(said.contains("taillab explain"), "{term:?}: {said:?}");
+        assert!(!moves(&said), "{term:?}: {said:?}");
+    }
+    // another one has colours
+    let (said, _) = on_terminal(Some("xterm"), EXPLAIN);
+    assert!(moves(&said), "{said:?}");
+}
+
 #[test]
 fn wrong_values_are_refused_in_one_line() {
     for (words, part) in [

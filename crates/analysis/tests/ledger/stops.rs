@@ -69,30 +69,50 @@ fn work_in_the_pool_of_node_is_no_collection() {
     assert!(competing > 100 * 1_000_000, "{:#?}", found.charged);
 }
 
+/// A process of this name, which has one thread.
+fn process(tid: Tid, comm: &str, server: bool) -> ThreadName {
+    ThreadName {
+        tid,
+        pid: tid,
+        comm: comm.to_owned(),
+        server,
+        real_time: Some(false),
+    }
+}
+
 /// The kernel copies a process for 8 ms, while a request is in its hands. A part of the recording is over
-/// before it is certain that a process is a new one.
+/// before it is certain that a process is a new one. The last child may still be there when the server's threads
+/// are named, in the end.
 #[test]
 fn a_fork_ends_when_the_child_first_runs() {
-    let rounds = 100;
-    let children = (0..rounds).map(|round| (1_000 + round, "redis-server", 1_000 + round));
-    let server = [(FIRST, "redis-server", FIRST)];
-    let threads: Vec<_> = server.into_iter().chain(children).collect();
-    let found = Story::of_threads(&threads, (rounds, 20_000_000), |story| {
-        let child = 1_000 + story.round;
-        story.comes(0, 0, FIRST);
-        story.wakes(0, 1_100, FIRST, 0);
-        story.sleeps(0, 2_000, (0, FIRST), None);
-        story.reads(0, 3_000, FIRST);
-        story.sleeps(1, 8_003_000, (0, child), None);
-        story.sleeps(1, 8_500_000, (child, 0), None);
-        story.writes(0, 8_020_000, FIRST);
-        story.leaves(0, 8_030_000, FIRST);
-        story.sleeps(0, 8_031_000, (FIRST, 0), Some(EPOLL));
-    });
-    stopped_for(&found, "fork of a large process", &["redis-server"]);
-    let pause = whole(&found, Cause::Pause);
-    assert!((94..=96).contains(&pause.events), "{pause:?}");
-    assert!((7.9e6..8.1e6).contains(&pause.mean_event_ns), "{pause:?}");
+    for last_is_named in [false, true] {
+        let rounds = 100;
+        let children = (0..rounds).map(|round| {
+            let is_named = last_is_named && round == rounds - 1;
+            process(1_000 + round, "redis-server", is_named)
+        });
+        let server = process(FIRST, "redis-server", true);
+        let context = RecordingContext {
+            threads: [server].into_iter().chain(children).collect(),
+            ..RecordingContext::default()
+        };
+        let found = Story::told(context, (rounds, 20_000_000), |story| {
+            let child = 1_000 + story.round;
+            story.comes(0, 0, FIRST);
+            story.wakes(0, 1_100, FIRST, 0);
+            story.sleeps(0, 2_000, (0, FIRST), None);
+            story.reads(0, 3_000, FIRST);
+            story.sleeps(1, 8_003_000, (0, child), None);
+            story.sleeps(1, 8_500_000, (child, 0), None);
+            story.writes(0, 8_020_000, FIRST);
+            story.leaves(0, 8_030_000, FIRST);
+            story.sleeps(0, 8_031_000, (FIRST, 0), Some(EPOLL));
+        });
+        stopped_for(&found, "fork of a large process", &["redis-server"]);
+        let pause = whole(&found, Cause::Pause);
+        assert!((94..=96).contains(&pause.events), "{pause:?}");
+        assert!((7.9e6..8.1e6).contains(&pause.mean_event_ns), "{pause:?}");
+    }
 }
 
 /// Another process of the same server comes onto a CPU for the first time, woken by a packet of its own; or the
@@ -105,18 +125,11 @@ fn an_old_process_of_the_same_name_is_no_fork() {
 
 fn is_no_fork(is_woken: bool, others: &[Tid]) {
     let other = others[0];
-    let thread = |tid| ThreadName {
-        tid,
-        pid: tid,
-        comm: "nginx".to_owned(),
-        server: true,
-        real_time: Some(false),
-    };
     let context = RecordingContext {
         threads: [FIRST]
             .iter()
             .chain(others)
-            .map(|tid| thread(*tid))
+            .map(|tid| process(*tid, "nginx", true))
             .collect(),
         ..RecordingContext::default()
     };
@@ -125,6 +138,12 @@ fn is_no_fork(is_woken: bool, others: &[Tid]) {
         story.wakes(0, 1_100, FIRST, 0);
         story.sleeps(0, 2_000, (0, FIRST), None);
         story.reads(0, 3_000, FIRST);
+        if story.round == 0 {
+            for old in &others[1..] {
+                story.sleeps(1, 100_000, (0, *old), None);
+                story.sleeps(1, 200_000, (*old, 0), Some(EPOLL));
+            }
+        }
         if story.round == 30 {
             if is_woken {
                 story.wakes(1, 8_000_000, other, 0);

@@ -15,7 +15,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The recording of a load of our own may take this part (1/N) of the memory that is available.
 const PART_OF_AVAILABLE: u64 = 4;
 /// What every machine can give.
-const LEAST_OF_LOAD: u64 = 16 << 20;
+const LEAST_OF_LOAD: u64 = 4 << 20;
 /// The memory for the recording of a server that others use. They need theirs, and it may be watched for hours.
 const OF_LIVE_SERVER: u64 = 32 << 20;
 

@@ -4,10 +4,14 @@
 //! Needs memcached and nginx.
 
 use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 
 use crate::testbed::streams::{Call, Calls, Nginx, StreamBed};
 use crate::testbed::{
-    self, ATTEMPTS, echo, first_unspoiled, live, segments_sent_again, share_that_lacks, was_blind,
+    self, ATTEMPTS, CLIENT, echo, eventually, first_unspoiled, ip, live, now, segments_sent_again,
+    share_that_lacks, was_blind,
 };
 use taillab_analysis::{BlindWindow, MatchOptions, Matched, Unmatched, match_events};
 use taillab_model::summary::Matching;
@@ -335,6 +339,18 @@ fn passages(recording: &Recording) -> (Vec<Monotonic>, Vec<Monotonic>) {
     (waited, left)
 }
 
+/// How many packets waited in a queue while others were handed down to it.
+fn how_many_waited(recording: &Recording) -> usize {
+    let (handed_down, left) = passages(recording);
+    let mut later = handed_down.clone();
+    later.sort();
+    let waited = handed_down.iter().zip(&left).filter(|(from, to)| {
+        let next = later.partition_point(|at| at <= from);
+        later.get(next).is_some_and(|next| next < to)
+    });
+    waited.count()
+}
+
 /// Whether each packet that was handed down to a queue was seen to leave it. Where the probe is blind, some are not.
 fn all_were_seen_to_leave(recording: &Recording) -> bool {
     let passages = |leaves: bool| {
@@ -413,19 +429,14 @@ fn assert_each_call_left_the_queue(bed: &StreamBed, calls: &Calls) -> usize {
         resent <= by_kernel && (resent == 0) == (by_kernel == 0),
         "{resent} {by_kernel}"
     );
-    let (handed_down, left) = passages(&run.recording);
+    let waited = how_many_waited(&run.recording);
+    let (_, left) = passages(&run.recording);
     let (matched, _) = assert_each_call_is_one_request(run, true);
     let taken: HashSet<Monotonic> = left.iter().copied().collect();
     for request in matched.requests.iter() {
         assert!(taken.contains(&request.server.t6), "{:?}", request.server);
     }
-    let mut later: Vec<Monotonic> = handed_down.clone();
-    later.sort();
-    let waited = handed_down.iter().zip(&left).filter(|(from, to)| {
-        let next = later.partition_point(|at| at <= from);
-        later.get(next).is_some_and(|next| next < to)
-    });
-    waited.count()
+    waited
 }
 
 #[test]
@@ -447,6 +458,156 @@ fn responses_that_wait_in_the_queue_of_a_device_are_first_transmissions() {
         println!("{rate}, {bytes} bytes: {waited} waited");
         assert!(waited > rounds, "{waited}");
     }
+}
+
+/// Bytes that the client's device has received.
+fn received_by_client() -> usize {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("/proc is mounted");
+    let mut devices = text.lines().filter_map(|line| line.split_once(':'));
+    let client = devices.find(|(name, _)| name.trim() == "client");
+    let (_, counts) = client.expect("it has the device");
+    let bytes = counts.split_whitespace().next().expect("it is counted");
+    bytes.parse().expect("a number")
+}
+
+/// A server with a thread for each connection. The first response on each is lost, since the client has no address when
+/// it comes. That is so on all of them at once: of a connection that is idle meanwhile, the client's TCP sends the next
+/// request in small segments, each of which looks like one. Then all are called at once, as often as `calls` says.
+/// Returns all calls.
+fn first_is_lost(bed: &StreamBed, calls: &Calls) -> Vec<Call> {
+    let (address, bytes, connections) = (bed.address(), calls.request.len(), calls.connections);
+    let (may_write, wait_may_write) = channel::<()>();
+    let (has_read, wait_has_read) = channel();
+    bed.in_servers(move || {
+        let listener = TcpListener::bind(address).expect("the port is free");
+        std::thread::spawn(move || {
+            let mut request = vec![0; bytes];
+            let mut streams = Vec::new();
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                stream.set_nodelay(true).expect("an option of TCP");
+                stream.read_exact(&mut request).expect("a request");
+                streams.push(stream);
+            }
+            has_read.send(()).expect("the client waits");
+            wait_may_write.recv().expect("the client says so");
+            for mut stream in streams {
+                let mut request = request.clone();
+                stream.write_all(&request).expect("the socket has room");
+                std::thread::spawn(move || {
+                    while stream.read_exact(&mut request).is_ok() {
+                        stream.write_all(&request).expect("the client is there");
+                    }
+                });
+            }
+        });
+    });
+    let (request, rounds) = (calls.request.clone(), calls.rounds);
+    bed.in_clients(move || {
+        let mut response = vec![0; bytes];
+        let mut all = Vec::new();
+        let mut receive = |stream: &mut TcpStream, sent| {
+            stream.read_exact(&mut response).expect("a response");
+            let port = stream.local_addr().expect("it is connected").port();
+            let received = now();
+            all.push(Call {
+                port,
+                sent,
+                received,
+            });
+        };
+        let send = |stream: &mut TcpStream| {
+            let sent = now();
+            stream.write_all(&request).expect("the server reads");
+            sent
+        };
+        let connect = |_| {
+            let stream = TcpStream::connect(address).expect("the server listens");
+            stream.set_nodelay(true).expect("an option of TCP");
+            stream
+        };
+        let mut streams: Vec<TcpStream> = (0..connections).map(connect).collect();
+        let mut sent: Vec<Monotonic> = streams.iter_mut().map(send).collect();
+        wait_has_read.recv().expect("the server says so");
+        ip(&format!("address del {CLIENT}/24 dev client"));
+        let before = received_by_client();
+        may_write.send(()).expect("the server waits");
+        eventually("the responses are lost", || {
+            received_by_client() >= before + connections * bytes
+        });
+        ip(&format!("address add {CLIENT}/24 dev client"));
+        for round in 0..=rounds {
+            if round > 0 {
+                sent = streams.iter_mut().map(send).collect();
+            }
+            for (stream, sent) in streams.iter_mut().zip(&sent) {
+                receive(stream, *sent);
+            }
+        }
+        all
+    })
+}
+
+/// What was sent again once must not make everything later on the connection a repetition, when a queue defers it.
+#[test]
+fn after_a_retransmission_responses_that_wait_in_a_queue_are_first_transmissions() {
+    let Some(_alone) =
+        live("after_a_retransmission_responses_that_wait_in_a_queue_are_first_transmissions")
+    else {
+        return;
+    };
+    let calls = calls(3, 30, &[7; 1_000]);
+    let attempt = |_| {
+        let bed = StreamBed::with_queue("4mbit", 1_600);
+        // the switches show where the probe was blind
+        let spec = ProbeSpec {
+            disturbances: bed.spec.disturbances | Disturbances::SCHED,
+            ..bed.spec.clone()
+        };
+        let before = bed.in_servers(segments_sent_again);
+        let mut probe = Probe::load(&spec).expect("this kernel lets the probe load");
+        probe.attach().expect("the hooks are there");
+        let made = first_is_lost(&bed, &calls);
+        let recording = probe.finish().expect("the counters can be read");
+        assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
+        let run = Run {
+            recording,
+            from: Monotonic::from_nanos_since_boot(0),
+            calls: made,
+            request_bytes: calls.request.len(),
+        };
+        (run, bed.in_servers(segments_sent_again) - before)
+    };
+    let spoiled = |(run, by_kernel): &(Run, u64)| {
+        // TCP itself sends again what waits for long, and where the probe is blind, it does not see that
+        let others = *by_kernel != calls.connections as u64;
+        let is_blind = || {
+            let options = MatchOptions::for_streams(Nanos::from_secs(5), true);
+            let matched = match_events(run.recording.events(), &options);
+            !matched.blind.is_empty()
+        };
+        if others || sent_again(&run.recording) < *by_kernel && is_blind() {
+            return Some(format!("{by_kernel} segments were sent again"));
+        }
+        missed(run, *by_kernel)
+    };
+    let (run, _) = first_unspoiled(ATTEMPTS_AT_ALL, attempt, spoiled);
+    let mut resent: HashMap<u32, usize> = HashMap::new();
+    for event in run.recording.events() {
+        if let EventKind::SegmentOut {
+            key, resent: true, ..
+        } = event.kind
+        {
+            *resent.entry(key.connection).or_default() += 1;
+        }
+    }
+    assert_eq!(resent.len(), calls.connections, "{resent:?}");
+    assert!(resent.values().all(|segments| *segments == 1), "{resent:?}");
+    let waited = how_many_waited(&run.recording);
+    println!("{waited} waited");
+    assert!(waited > calls.rounds, "{waited}");
+    let (matched, _) = assert_each_call_is_one_request(run, true);
+    assert_eq!(matched.sent_again.len(), calls.connections);
 }
 
 #[test]

@@ -305,14 +305,15 @@ fn files_that_cannot_be_written_do_not_take_the_result_with_them() {
     }
 }
 
-/// A file system of a few megabytes in memory, until the test ends.
+/// A small file system in memory, until the test ends.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn new() -> Self {
+    /// Of this size, as `mount` reads it.
+    fn of(size: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]);
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
         assert!(mount.arg(place.path()).status().unwrap().success());
         Self(place)
     }
@@ -325,6 +326,45 @@ impl Drop for SmallDisk {
     }
 }
 
+/// Neither memory nor the temporary folder has room for the recording: the load ends, and what was recorded is shown.
+#[test]
+fn a_full_temporary_disk_leaves_a_result_of_what_was_recorded() {
+    if !live("a_full_temporary_disk_leaves_a_result_of_what_was_recorded") {
+        return;
+    }
+    const LITTLE: &str = "MemTotal: 65536 kB\nMemFree: 1024 kB\nMemAvailable: 1024 kB\n";
+    const RUN: &str =
+        "run memcached --json --no-save -R 40000 -d 40s --warmup 300ms --pairs 6 --block 60ms";
+    let disk = SmallDisk::of("256k");
+    let place = tempfile::tempdir().unwrap();
+    let meminfo = place.path().join("meminfo");
+    std::fs::write(&meminfo, LITTLE).unwrap();
+    let script = "mount --bind \"$1\" /proc/meminfo && shift && exec \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(&meminfo)
+        .arg(taillab().get_program())
+        .args(RUN.split(' '))
+        .env("TMPDIR", disk.0.path())
+        .env_remove("SUDO_UID")
+        .env_remove("SUDO_GID")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    // said before it began, and why it ended
+    for said in ["it may end early", "its recording could not be written"] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["partial"], true);
+    let warnings = shown["verdict"]["warnings"].as_array().unwrap();
+    let is_cut_short = |warning: &serde_json::Value| warning["key"] == "recording_cut_short";
+    assert!(warnings.iter().any(is_cut_short), "{warnings:?}");
+    let matched = shown["matching"]["matched"].as_u64().unwrap();
+    assert!(matched > 10_000, "{matched}");
+}
+
 #[test]
 fn a_disk_that_is_nearly_full_keeps_its_room_for_the_report() {
     if !live("a_disk_that_is_nearly_full_keeps_its_room_for_the_report") {
@@ -334,7 +374,7 @@ fn a_disk_that_is_nearly_full_keeps_its_room_for_the_report() {
         env!("CARGO_MANIFEST_DIR"),
         "/../analysis/tests/golden/memcached_5k_per_s.tlc"
     );
-    let disk = SmallDisk::new();
+    let disk = SmallDisk::of("4m");
     let dir = disk.0.path().join("result");
     let output = taillab()
         .args(["explain", golden, "--json", "-o"])

@@ -65,11 +65,11 @@ impl Forks {
     }
 
     /// The only one of these processes that is the server's and is not new: that of a server which forks to copy
-    /// itself. Where there are several, it is not known which of them forked.
+    /// itself. Where there are several, it is not known which of them forked. One that was not on a CPU yet did not.
     fn only_old(&self, labels: &Labels, processes: &[Tid]) -> Option<Tid> {
-        let is_new = |process: &Tid| self.first_ns.get(process).is_some_and(|at_ns| *at_ns > 0);
+        let is_old = |process: &Tid| self.first_ns.get(process) == Some(&0);
         let mut old = (processes.iter().copied())
-            .filter(|process| labels.is_own(*process) && !is_new(process));
+            .filter(|process| labels.is_own(*process) && is_old(process));
         old.next().filter(|_| old.next().is_none())
     }
 

@@ -5,7 +5,7 @@
 //! - the directory of the result, first and last: nothing is measured that could not be saved;
 //! - the machine before the load ([`environment`]): its conditions are judged, and it is a file of the result;
 //! - with `--fix`, the testbed, the load and the analysis: each trial is a measurement of its own, with a fresh server,
-//!   and what is tried follows from the first analysis.
+//!   and what is tried follows from a first analysis, in a process without root's rights.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,10 @@ use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::host;
 use taillab_console::messages::Messages;
 use taillab_console::progress::Progress;
-use taillab_console::rights::{Remaining, give_up_root, recover};
+use taillab_console::rights::{Remaining, give_up_root, recover, without_root};
 use taillab_console::rundir::{RECORDING, RunDir, with_files};
 use taillab_experiment::definition::{Experiment, Transport};
 use taillab_experiment::fix;
-use taillab_experiment::fix::FixArgs;
 use taillab_experiment::pipeline::{
     self, Analysed, Attachments, BeforeLoad, Client, MeasurementFacts, OwnLoad, Presentation,
     Source, limits, next_steps,
@@ -35,7 +34,7 @@ use taillab_host::{Interrupt, Roots, capture_environment, disk};
 use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report};
-use taillab_model::{Distribution, Nanos, RecordingContext};
+use taillab_model::{Distribution, Nanos};
 use taillab_report::rate as per_second;
 use taillab_simulator::simulation::Precision;
 
@@ -83,39 +82,40 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         rundir.note(written);
     }
     messages.step("analysing");
-    let (mut facts, options) = measurement_facts(&recorded, calibrated, &experiment, &environment)?;
-    facts.limits.clone_from(&asserted.limits);
-    let source = Source {
-        spool: &mut recorded.spool,
-        own: Some(OwnLoad {
-            options,
-            client: Client {
-                load: &recorded.load,
-                address: recorded.client,
-            },
-        }),
+    let facts = |recorded: &Recorded| -> Result<_, Failure> {
+        let (mut facts, options) =
+            measurement_facts(recorded, calibrated.clone(), &experiment, &environment)?;
+        facts.limits.clone_from(&asserted.limits);
+        Ok((facts, options))
     };
-    let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir.as_mut())?;
-    let junit = limits::write(&asserted, &analysed.report);
-    note_precision(&experiment, &analysed.report, messages);
     let stopped = recorded.load.stopped;
     let is_whole = stopped.is_none() && server_failure.is_none() && recorded.cut_short.is_none();
-    let fixed = match fix.fix && is_whole {
-        true => {
-            let load = (&experiment, recorded.rate_per_s);
-            fixes(
-                (&asked, &fix),
-                load,
-                &recorded.context,
-                &mut analysed.report,
-                (interrupt, messages),
-            )
-        }
-        false => Ok(()),
-    };
+    let tried = (fix.fix && is_whole).then(|| -> Result<_, Failure> {
+        let of_recorded = facts(&recorded)?;
+        let report = forecast(&mut recorded, of_recorded)?;
+        Ok(report.map(|report| {
+            let setting = fix::Setting {
+                report: &report,
+                context: &recorded.context,
+                seed: experiment.workload.seed,
+                interrupt,
+                messages,
+            };
+            fix::on_own_server(&asked, &setting, &experiment, recorded.rate_per_s)
+        }))
+    });
     if fix.fix {
         give_up_root(&roots, Remaining::Files)?;
     }
+    let of_recorded = facts(&recorded)?;
+    let mut analysed = analyse(&mut recorded, of_recorded, rundir.as_mut())?;
+    let junit = limits::write(&asserted, &analysed.report);
+    note_precision(&experiment, &analysed.report, messages);
+    let fixed = match tried.transpose() {
+        Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &fix, messages),
+        Ok(_) => Ok(()),
+        Err(failure) => Err(failure),
+    };
     let attachments = Attachments {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
         experiment_toml: Some(experiment.to_toml()?),
@@ -195,23 +195,32 @@ fn environment(rig: &Rig, experiment: &Experiment) -> Environment {
     })
 }
 
-/// Tries what the forecasts promise, and adds it to the report.
-fn fixes(
-    (asked, args): (&fix::FixRequest, &FixArgs),
-    (experiment, rate_per_s): (&Experiment, f64),
-    context: &RecordingContext,
-    report: &mut Report,
-    (interrupt, messages): (Interrupt, Messages),
-) -> Result<(), Failure> {
-    let setting = fix::Setting {
-        report,
-        context,
-        seed: experiment.workload.seed,
-        interrupt,
-        messages,
+/// Analyses the recording of this load; the files with a row for each request go to `rundir`.
+fn analyse(
+    recorded: &mut Recorded,
+    (facts, options): (MeasurementFacts, MatchOptions),
+    rundir: Option<&mut RunDir>,
+) -> Result<Analysed, Failure> {
+    let client = Client {
+        load: &recorded.load,
+        address: recorded.client,
     };
-    let tried = fix::on_own_server(asked, &setting, experiment, rate_per_s);
-    tried.tell(report, args, messages)
+    let source = Source {
+        spool: &mut recorded.spool,
+        own: Some(OwnLoad { options, client }),
+    };
+    pipeline::analyse(source, &AnalysisArgs::default(), facts, rundir)
+}
+
+/// The report with the forecasts for the fixes, made by a process that has given up root: the trials need its rights.
+/// `None` where the recording cannot be analysed: the analysis that follows says why.
+fn forecast(
+    recorded: &mut Recorded,
+    facts: (MeasurementFacts, MatchOptions),
+) -> Result<Option<Report>, Failure> {
+    without_root(&Roots::default(), || {
+        Some(analyse(recorded, facts, None).ok()?.report)
+    })
 }
 
 /// Says how well the percentile of `--precision` is known, if that was given.

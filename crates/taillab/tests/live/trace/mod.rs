@@ -1,6 +1,7 @@
 //! `taillab trace` on real servers that run on their own, under the load of `taillab load`.
 
 mod endings;
+mod forks;
 mod namespaces;
 pub mod rig;
 mod sampled;
