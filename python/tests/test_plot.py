@@ -48,7 +48,9 @@ def test_distributions_stand_on_the_axes_of_the_paper(explained):
     ax = plot.ccdf(explained)
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log") and ax.get_ylim()[1] == 1.0
     lines = named(ax)
-    assert list(lines) == ["ideal", "measured"]
+    own_work = explained.summary.ideal.own_work
+    ideal = "ideal with t for each" if own_work and own_work.is_base else "ideal"
+    assert list(lines) == [ideal, "measured"]
     assert mcolors.to_hex(lines["measured"].get_color()) == plot.VIEWS["measured"]
     # a point of the curve is a quantile of the summary
     p99 = explained.summary.measured.sojourn.quantile(0.99)
@@ -56,6 +58,16 @@ def test_distributions_stand_on_the_axes_of_the_paper(explained):
     assert at == pytest.approx(p99.value, rel=2e-3)
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[:4] == ["0 %", "50 %", "90 %", "99 %"]
+
+
+def test_where_ratios_are_to_each_requests_own_work_the_ideal_that_is_drawn_says_which_it_is(explained):
+    mixed = copy.deepcopy(explained.summary.to_dict())
+    mixed["ideal"]["own_work"] = {"sojourn": mixed["ideal"]["sojourn"], "cv": 2.0, "is_base": True}
+    alike = copy.deepcopy(mixed)
+    alike["ideal"]["own_work"]["is_base"] = False
+    runs = [taillab.Run(explained.directory, records.Report(result)) for result in (mixed, alike)]
+    labels = {name for run in runs for name in named(plot.ccdf(run))}
+    assert labels == {"ideal with t for each", "ideal", "measured"}
 
 
 def test_intervals_are_drawn_and_an_open_end_is_an_arrow(explained):
