@@ -10,7 +10,7 @@ mod explained;
 mod split;
 
 pub use self::elimination::elimination;
-pub use self::explained::Explainer;
+pub use self::explained::{DividedTrips, Explainer};
 pub use self::split::{ClientEnd, Ends};
 
 use taillab_model::explanation::FanOut;

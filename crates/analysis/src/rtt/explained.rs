@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use taillab_model::explanation::{Cause, Culprit, Share};
 use taillab_model::interval::ratio_of_sums;
 use taillab_model::rtt::{
@@ -35,7 +36,7 @@ const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
 const NAMED: usize = 8;
 
 /// One round trip.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Trip {
     rtt: u64,
     parts: [u64; PARTS],
@@ -44,24 +45,33 @@ struct Trip {
 /// A disturbance: what had a CPU, at which end.
 type Key = (RttEnd, Cause, Option<Culprit>);
 
-/// Explains the round trips of several recordings.
-#[derive(Debug, Default)]
-pub struct Explainer {
-    trips: Vec<Trip>,
-    incomplete: u64,
-    disturbances: BTreeMap<Key, Vec<(usize, u64)>>,
+/// How long something had a CPU within a round trip.
+#[derive(Debug, Serialize, Deserialize)]
+struct TakenFrom {
+    /// Its place among the round trips.
+    trip: usize,
+    key: Key,
+    ns: u64,
 }
 
-impl Explainer {
-    /// Adds the round trips of a recording. `events` are in order of time; `round_trips` are in order of their
+/// The round trips of one recording, divided into parts. A process that may not do more can make it of the recording,
+/// and hand it to the one that measures.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct DividedTrips {
+    trips: Vec<Trip>,
+    incomplete: u64,
+    taken: Vec<TakenFrom>,
+}
+
+impl DividedTrips {
+    /// Divides the round trips of a recording. `events` are in order of time; `round_trips` are in order of their
     /// sends, and each lies within the recording.
-    pub fn add(
-        &mut self,
+    pub fn of(
         events: impl Iterator<Item = Event>,
         context: &RecordingContext,
         round_trips: &[RoundTrip],
         ends: Ends<'_>,
-    ) {
+    ) -> Self {
         let options = MatchOptions {
             datagram_ids: Some(DatagramIds::Order),
             hashed_clients: context.hashed_clients,
@@ -81,7 +91,7 @@ impl Explainer {
             own: &own,
         };
         let mut labels = Labels::new(context);
-        let before = self.trips.len();
+        let mut divided = Self::default();
         for place in 0..window.matched.requests.len() {
             let request = window.matched.requests.get(place);
             let connection = window.matched.keys[place].connection;
@@ -99,18 +109,40 @@ impl Explainer {
             let Some(split) = split else {
                 continue;
             };
-            let at = self.trips.len();
-            self.trips.push(Trip {
+            let at = divided.trips.len();
+            divided.trips.push(Trip {
                 rtt: received.saturating_since(times.sent).get(),
                 parts: split.parts,
             });
             for (end, label, ns) in split.taken {
                 let key = (end, labels.cause(label), labels.culprit_of_group(label));
-                self.disturbances.entry(key).or_default().push((at, ns));
+                divided.taken.push(TakenFrom { trip: at, key, ns });
             }
         }
-        let found = (self.trips.len() - before) as u64;
-        self.incomplete += (round_trips.len() as u64).saturating_sub(found);
+        let found = divided.trips.len() as u64;
+        divided.incomplete = (round_trips.len() as u64).saturating_sub(found);
+        divided
+    }
+}
+
+/// Explains the round trips of several recordings.
+#[derive(Debug, Default)]
+pub struct Explainer {
+    trips: Vec<Trip>,
+    incomplete: u64,
+    disturbances: BTreeMap<Key, Vec<(usize, u64)>>,
+}
+
+impl Explainer {
+    /// Adds the round trips of a recording.
+    pub fn add(&mut self, divided: DividedTrips) {
+        let before = self.trips.len();
+        self.trips.extend(divided.trips);
+        self.incomplete += divided.incomplete;
+        for TakenFrom { trip, key, ns } in divided.taken {
+            let of_key = self.disturbances.entry(key).or_default();
+            of_key.push((before + trip, ns));
+        }
     }
 
     /// The explanation of all recordings together; `None` if no round trip has all stamps.

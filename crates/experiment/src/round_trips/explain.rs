@@ -2,11 +2,12 @@
 //!
 //! The echo server is traced as `run` traces its server, on the CPUs of both ends. The round trips are
 //! measured in parts that fit the probe's rings. Nothing drains the rings meanwhile, so that only the
-//! probe's own programs disturb the measurement.
+//! probe's own programs disturb the measurement. What was recorded is analysed by a process that has given up root.
 
-use taillab_analysis::rtt::{ClientEnd, Ends, Explainer};
+use taillab_analysis::rtt::{ClientEnd, DividedTrips, Ends, Explainer};
 use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::probe as probe_failure;
+use taillab_console::rights::without_root;
 use taillab_host::{Roots, observe};
 use taillab_load::rtt::{Peer, Proto};
 use taillab_model::rtt::{Link, RoundTrip, RttExplanation};
@@ -103,7 +104,8 @@ impl Measurement<'_> {
             played.round_trips.iter().filter(traced).copied().collect();
         let context = self.context(probe, plan.proto, port);
         let in_order = std::iter::from_fn(|| events.next_settled());
-        explainer.add(in_order, &context, &round_trips, ends);
+        let divide = || DividedTrips::of(in_order, &context, &round_trips, ends);
+        explainer.add(without_root(&Roots::default(), divide)?);
         match played.failure {
             None => Ok(()),
             Some(error) => Err(failure(&error)),

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, taillab, wait_for};
+use crate::support::{Machine, analyses_without_root, live, taillab, wait_for};
 
 /// Short, because each row makes new sockets.
 const SHORT: [&str; 7] = ["--count", "500", "--runs", "3", "--warmup", "50", "--json"];
@@ -224,6 +224,30 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
             assert_eq!(there, 0, "{proto} {mode} {end}: {explanation}");
         }
     }
+}
+
+/// The probe needs root's rights until the last round trip, and what reads a recording must not have them.
+#[test]
+fn round_trips_are_explained_without_root() {
+    if !live("round_trips_are_explained_without_root") {
+        return;
+    }
+    let before = Machine::now();
+    let mut command = taillab();
+    command.args([
+        "rtt",
+        "--explain",
+        "--json",
+        "--runs",
+        "1",
+        "--count",
+        "200000",
+    ]);
+    assert!(
+        analyses_without_root(&mut command),
+        "the recording was analysed as root"
+    );
+    before.assert_unchanged();
 }
 
 /// The explanation of 20,000 round trips between a client on CPU 1 and a server on CPU 0, which adds up.

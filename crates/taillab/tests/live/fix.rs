@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::{
-    Canary, Guarded, Machine, children, first_unspoiled, free_port, live, on_a_steady_machine,
-    signal, taillab, wait_for, wait_within,
+    Canary, Guarded, Machine, analyses_without_root, first_unspoiled, free_port, live,
+    on_a_steady_machine, signal, taillab, wait_for, wait_within,
 };
 use crate::trace::rig::{Running, result};
 
@@ -284,33 +284,12 @@ fn what_chooses_the_fixes_is_analysed_without_root() {
     if !live("what_chooses_the_fixes_is_analysed_without_root") {
         return;
     }
-    let is_unprivileged = |pid: &u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name));
-            line.unwrap_or_default().split_whitespace().nth(1)
-        };
-        field("Uid:") == Some("65534")
-            && field("CapEff:").is_some_and(|set| !set.contains(|c: char| c != '0'))
-    };
     let mut command = taillab();
-    command.args(FIX).arg("--no-save").env_remove("SUDO_UID");
-    let mut child = Guarded::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    let mut before = Vec::new();
-    let is_seen = wait_for("an analysis without root, or the end", || {
-        let mut now = children(child.id(), "taillab");
-        now.retain(is_unprivileged);
-        // one that was seen once may be about to become another program
-        let stays = now.iter().any(|pid| before.contains(pid));
-        before = now;
-        match stays {
-            true => Some(true),
-            false => child.try_wait().unwrap().map(|_| false),
-        }
-    });
-    signal(child.id(), "INT");
-    child.wait().unwrap();
-    assert!(is_seen, "the recording was analysed as root");
+    command.args(FIX).arg("--no-save");
+    assert!(
+        analyses_without_root(&mut command),
+        "the recording was analysed as root"
+    );
 }
 
 #[test]

@@ -321,6 +321,35 @@ pub fn children(parent: u32, name: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Starts the command, and ends it once a child of it works as nobody, without capabilities; false if it ended before.
+pub fn analyses_without_root(command: &mut Command) -> bool {
+    let is_unprivileged = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name));
+            line.unwrap_or_default().split_whitespace().nth(1)
+        };
+        field("Uid:") == Some("65534")
+            && field("CapEff:").is_some_and(|set| !set.contains(|c: char| c != '0'))
+    };
+    let mut child = Guarded::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let mut before = Vec::new();
+    let is_seen = wait_for("an analysis without root, or the end", || {
+        let mut now = children(child.id(), "taillab");
+        now.retain(is_unprivileged);
+        // one that was seen once may be about to become another program
+        let stays = now.iter().any(|pid| before.contains(pid));
+        before = now;
+        match stays {
+            true => Some(true),
+            false => child.try_wait().unwrap().map(|_| false),
+        }
+    });
+    signal(child.id(), "INT");
+    child.wait().unwrap();
+    is_seen
+}
+
 /// Whether a process is there and not a zombie.
 pub fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {

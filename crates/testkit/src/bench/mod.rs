@@ -15,7 +15,7 @@ use taillab_console::fail::host;
 use taillab_console::messages::Messages;
 use taillab_console::print::print_result;
 use taillab_console::progress::Progress;
-use taillab_console::rights::recover;
+use taillab_console::rights::{Remaining, give_up_root, recover, without_root};
 use taillab_console::rundir::{RunDir, with_files};
 use taillab_experiment::testbed::Calibrated;
 use taillab_host::keep_awake::KeepAwake;
@@ -36,8 +36,11 @@ pub fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
     // a directory with a result is refused before anything is measured
     let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
-    if args.again.is_none() {
-        recover(&Roots::default(), bench.messages)?;
+    let roots = Roots::default();
+    match &args.again {
+        None => recover(&roots, bench.messages)?,
+        // others may have written what is read
+        Some(_) => give_up_root(&roots, Remaining::Files)?,
     }
     let kinds = match args.kinds.is_empty() {
         true => CauseKind::value_variants().to_vec(),
@@ -274,8 +277,12 @@ impl<'a> Bench<'a> {
         if let Some(folder) = &self.args.output {
             saved::write(&folder.join(place), &trial)?;
         }
-        let recording = trial.recording()?;
-        Block::explained(setup, recording, trial.truth).or_exit(Exit::Failed)
+        // the other blocks need root; what one has recorded is read without
+        let explain = || {
+            let recording = trial.recording().map_err(|failure| failure.message)?;
+            Block::explained(setup, recording, trial.truth).map_err(|error| error.to_string())
+        };
+        without_root(&Roots::default(), explain)?.map_err(|why: String| Failure::failed(why))
     }
 }
 

@@ -64,7 +64,7 @@ pub struct BlockTruth {
 }
 
 /// The excess that the ledger charges to one cause and culprit, over all requests.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Charge {
     /// The cause that is charged.
     pub cause: Cause,
@@ -75,7 +75,7 @@ pub struct Charge {
 }
 
 /// How often something happened, and for how long together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OccurrenceSum {
     /// How often.
     pub times: u64,
@@ -85,7 +85,7 @@ pub struct OccurrenceSum {
 
 /// What a single request was charged for the injection, and what the injection cost it by the stamps
 /// of both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCharge {
     /// The excess that is charged for the injection.
     pub charged: Nanos,
@@ -94,7 +94,7 @@ pub struct RequestCharge {
 }
 
 /// A block, explained.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Block {
     /// What was injected and what the client saw.
     pub truth: BlockTruth,

@@ -120,7 +120,12 @@ fn explained(end: RttEnd) -> RttExplanation {
         loopback: false,
     };
     let mut explainer = Explainer::default();
-    explainer.add(events.into_iter(), &context, &round_trips, ends);
+    explainer.add(DividedTrips::of(
+        events.into_iter(),
+        &context,
+        &round_trips,
+        ends,
+    ));
     explainer.finish(0).unwrap()
 }
 
