@@ -50,7 +50,8 @@ fn a_screen_without_a_terminal_is_refused() {
 
 /// What a command writes to a terminal of this `TERM`, which `script` of util-linux makes, and its exit code.
 fn on_terminal(term: Option<&str>, words: &str) -> (String, Option<i32>) {
-    let line = format!("{} {words}", env!("CARGO_BIN_EXE_taillab"));
+    // a clone may lie in a folder whose name has spaces
+    let line = format!("'{}' {words}", env!("CARGO_BIN_EXE_taillab"));
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &line, "/dev/null"]);
     script.env("SHELL", "/bin/sh").env_remove("NO_COLOR");
@@ -67,9 +68,9 @@ fn on_terminal(term: Option<&str>, words: &str) -> (String, Option<i32>) {
 #[test]
 fn a_terminal_that_only_prints_gets_lines() {
     const EXPLAIN: &str = concat!(
-        "explain ",
+        "explain '",
         env!("CARGO_MANIFEST_DIR"),
-        "/../analysis/tests/golden/memcached_tcp_pipelined.tlc"
+        "/../analysis/tests/golden/memcached_tcp_pipelined.tlc'"
     );
     let moves = |said: &str| {
         let lines = said.replace("\r\n", "\n");
