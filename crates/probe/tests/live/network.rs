@@ -11,11 +11,11 @@ use crate::testbed::streams::{Calls, Process, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
 use crate::testbed::{
     ATTEMPTS, CLIENT, Namespace, SERVER, SERVER_PORT, Testbed, begin, eventually, first_unspoiled,
-    ip, joined, live, now, peers, round_trip, segments_sent_again, spec,
+    ip, joined, live, now, peers, received_by_client, round_trip, segments_sent_again, spec,
 };
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use taillab_analysis::{MatchOptions, match_events};
-use taillab_model::{Event, EventKind, Nanos, RequestKey, Stamps};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, RequestKey, Stamps};
 use taillab_probe::{
     Addresses, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -619,6 +619,72 @@ fn segments_that_are_sent_again_are_seen() {
     assert_eq!(events.iter().filter(resent).count(), announced);
 }
 
+/// Calls on one connection, and which of them have a response that is lost at first.
+const CALLS_WITH_LOSSES: usize = 12;
+const LOST: [usize; 3] = [3, 4, 9];
+
+/// What was recorded of such calls.
+struct LossyCalls {
+    events: Vec<Event>,
+    /// When the client had each response.
+    received: Vec<Monotonic>,
+    /// How many segments the server's kernel sent again.
+    sent_again: u64,
+}
+
+impl LossyCalls {
+    /// Makes them: the client loses its address while a response comes that is to be lost.
+    fn make() -> Self {
+        let (server, client, device) = joined();
+        let own = ServerProcesses::These(vec![std::process::id()]);
+        let spec = spec(device, Transport::Tcp, own);
+        let (has_read, wait_has_read) = channel();
+        let (may_write, wait_may_write) = channel();
+        server.run(|| {
+            let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut request = [0; 5];
+                while stream.read_exact(&mut request).is_ok() {
+                    has_read.send(()).expect("the client waits");
+                    wait_may_write.recv().expect("the client says so");
+                    stream.write_all(&request).expect("the socket has room");
+                }
+            });
+        });
+        let mut received = Vec::new();
+        let events = events_of(&spec, None, || {
+            received = client.run(move || {
+                let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
+                stream.set_nodelay(true).expect("an option of TCP");
+                let receive = |n: usize| {
+                    stream.write_all(b"hello").expect("the server reads");
+                    wait_has_read.recv().expect("the server says so");
+                    if LOST.contains(&n) {
+                        ip(&format!("address del {CLIENT}/24 dev client"));
+                        let before = received_by_client();
+                        may_write.send(()).expect("the server waits");
+                        eventually("the response is lost", || received_by_client() > before);
+                        ip(&format!("address add {CLIENT}/24 dev client"));
+                    } else {
+                        may_write.send(()).expect("the server waits");
+                    }
+                    let mut response = [0; 5];
+                    stream.read_exact(&mut response).expect("a response");
+                    now()
+                };
+                (0..CALLS_WITH_LOSSES).map(receive).collect()
+            });
+        });
+        let sent_again = server.run(segments_sent_again);
+        Self {
+            events,
+            received,
+            sent_again,
+        }
+    }
+}
+
 /// Responses that reach a client which has lost its address for a moment: it does not receive them.
 #[test]
 fn responses_that_are_lost_are_counted_and_their_clients_wait_is_known() {
@@ -626,53 +692,24 @@ fn responses_that_are_lost_are_counted_and_their_clients_wait_is_known() {
     else {
         return;
     };
-    const LOST: [usize; 3] = [3, 4, 9];
-    let (server, client, device) = joined();
-    let own = ServerProcesses::These(vec![std::process::id()]);
-    let spec = spec(device, Transport::Tcp, own);
-    let (has_read, wait_has_read) = channel();
-    let (may_write, wait_may_write) = channel();
-    let (has_written, wait_has_written) = channel();
-    server.run(|| {
-        let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let mut request = [0; 5];
-            while stream.read_exact(&mut request).is_ok() {
-                has_read.send(()).expect("the client waits");
-                wait_may_write.recv().expect("the client says so");
-                stream.write_all(&request).expect("the socket has room");
-                has_written.send(()).expect("the client waits");
-            }
-        });
-    });
-    let mut received = Vec::new();
-    let events = events_of(&spec, None, || {
-        received = client.run(move || {
-            let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
-            stream.set_nodelay(true).expect("an option of TCP");
-            let calls = 0..12;
-            let receive = |n: usize| {
-                stream.write_all(b"hello").expect("the server reads");
-                wait_has_read.recv().expect("the server says so");
-                if LOST.contains(&n) {
-                    ip(&format!("address del {CLIENT}/24 dev client"));
-                }
-                may_write.send(()).expect("the server waits");
-                wait_has_written.recv().expect("the server says so");
-                if LOST.contains(&n) {
-                    ip(&format!("address add {CLIENT}/24 dev client"));
-                }
-                let mut response = [0; 5];
-                stream.read_exact(&mut response).expect("a response");
-                now()
-            };
-            calls.map(receive).collect()
-        });
-    });
+    let spoiled = |lossy: &LossyCalls| {
+        let left = |event: &&Event| matches!(event.kind, EventKind::SegmentOut { .. });
+        let left = lossy.events.iter().filter(left).count();
+        let wanted = (LOST.len(), CALLS_WITH_LOSSES + LOST.len());
+        let found = (lossy.sent_again as usize, left);
+        (found != wanted).then(|| {
+            format!(
+                "the kernel sent {} segments again, and {left} were seen",
+                found.0
+            )
+        })
+    };
+    let LossyCalls {
+        events, received, ..
+    } = first_unspoiled(ATTEMPTS, |_| LossyCalls::make(), spoiled);
     let options = MatchOptions::for_streams(Nanos::from_secs(5), false);
     let matched = match_events(events, &options);
-    assert_eq!(matched.requests.len(), 12);
+    assert_eq!(matched.requests.len(), CALLS_WITH_LOSSES);
     assert_eq!(matched.unmatched, []);
     let stamps: Vec<Stamps> = matched
         .requests

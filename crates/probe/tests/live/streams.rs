@@ -10,8 +10,8 @@ use std::sync::mpsc::channel;
 
 use crate::testbed::streams::{Call, Calls, Nginx, StreamBed};
 use crate::testbed::{
-    self, ATTEMPTS, CLIENT, echo, eventually, first_unspoiled, ip, live, now, segments_sent_again,
-    share_that_lacks, was_blind,
+    self, ATTEMPTS, CLIENT, echo, eventually, first_unspoiled, ip, live, now, received_by_client,
+    segments_sent_again, share_that_lacks, was_blind,
 };
 use taillab_analysis::{BlindWindow, MatchOptions, Matched, Unmatched, match_events};
 use taillab_model::summary::Matching;
@@ -458,16 +458,6 @@ fn responses_that_wait_in_the_queue_of_a_device_are_first_transmissions() {
         println!("{rate}, {bytes} bytes: {waited} waited");
         assert!(waited > rounds, "{waited}");
     }
-}
-
-/// Bytes that the client's device has received.
-fn received_by_client() -> usize {
-    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("/proc is mounted");
-    let mut devices = text.lines().filter_map(|line| line.split_once(':'));
-    let client = devices.find(|(name, _)| name.trim() == "client");
-    let (_, counts) = client.expect("it has the device");
-    let bytes = counts.split_whitespace().next().expect("it is counted");
-    bytes.parse().expect("a number")
 }
 
 /// A server with a thread for each connection. The first response on each is lost, since the client has no address when

@@ -271,6 +271,16 @@ pub(crate) fn shape(device: &str, rate: &str, bytes_at_once: usize) {
     assert!(output.status.success(), "tc {args}: {said}");
 }
 
+/// Bytes that the client's device has received; for a thread in its namespace.
+pub(crate) fn received_by_client() -> usize {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("/proc is mounted");
+    let mut devices = text.lines().filter_map(|line| line.split_once(':'));
+    let client = devices.find(|(name, _)| name.trim() == "client");
+    let (_, counts) = client.expect("it has the device");
+    let bytes = counts.split_whitespace().next().expect("it is counted");
+    bytes.parse().expect("a number")
+}
+
 /// How many segments the namespace of the calling thread has sent again.
 pub(crate) fn segments_sent_again() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
