@@ -143,7 +143,8 @@ its packet to the stack (T1) to the driver taking the response (T6). It is not c
 ideal server; the verdict says why.";
 const IDEAL_EXPLAINED: &str = "“Ideal” is how long each request would have stayed in a perfect \
 first-come, first-served server that needs ";
-const SERVER_EXPLAINED: &str = " and gets the very same arrivals; “measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
+const SERVER_EXPLAINED: &str = " and gets the very same arrivals; “measured” is how long it really \
+stayed, from the driver handing its packet to the stack (T1) to \
 the driver taking the response (T6)";
 const CLIENT_EXPLAINED: &str = "; “client’s view” is how long a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";

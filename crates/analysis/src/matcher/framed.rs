@@ -172,12 +172,7 @@ impl Connection {
         if !framer.synced
             && let Some((extent, ResponsePart::New { leave_out, hole })) = part
         {
-            let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-            let new = NewBytes {
-                hole,
-                recorded,
-                bytes: extent.bytes - leave_out,
-            };
+            let new = NewBytes::of(payload, extent, leave_out, hole);
             framer.count_responses(new, position);
             if leave_out == 0 && framer.is_interim(payload, extent.bytes) {
                 let asks_for_rest = framer.responses.asks_for_rest(payload);
@@ -197,12 +192,7 @@ impl Connection {
                 let sent = sent();
                 let of_thread = self.write_of_thread(segment, sent);
                 self.writes.give_to(&mut framer.writes, of_thread);
-                let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-                let mut new = NewBytes {
-                    hole,
-                    recorded,
-                    bytes: extent.bytes - leave_out,
-                };
+                let mut new = NewBytes::of(payload, extent, leave_out, hole);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
                 let goes_on = hole == 0 || !framer.responses.is_at_start();
                 if hole > 0 && !elsewhere && self.fills_hole(&mut framer, new, settled) {

@@ -21,6 +21,17 @@ pub(super) struct NewBytes<'p> {
     pub(super) bytes: u32,
 }
 
+impl<'p> NewBytes<'p> {
+    /// Those of a packet of this `extent` of which the first `leave_out` bytes were seen before.
+    pub(super) fn of(payload: &'p [u8], extent: Extent, leave_out: u32, hole: u32) -> Self {
+        Self {
+            hole,
+            recorded: payload.get(leave_out as usize..).unwrap_or_default(),
+            bytes: extent.bytes - leave_out,
+        }
+    }
+}
+
 /// A packet whose content may still follow in further events.
 pub(super) struct Packet {
     pub(super) cpu: u16,

@@ -54,8 +54,8 @@ struct TakenFrom {
     ns: u64,
 }
 
-/// The round trips of one recording, divided into parts. A process that may not do more can make it of the recording,
-/// and hand it to the one that measures.
+/// The round trips of one recording, divided into parts. It can be serialised, so that a process without root divides
+/// what the one that measures has recorded.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct DividedTrips {
     trips: Vec<Trip>,

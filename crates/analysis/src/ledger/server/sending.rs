@@ -22,8 +22,9 @@ const NET_TX: u8 = 2;
 const LEAST_NS: u64 = 1_000_000;
 
 impl ServerState {
-    /// From when on a response of worker `w` that was `unsent` from T5 to T6 waited to be sent while the worker went on with other requests, and the label of that. `None` if it did not wait so: the
-    /// worker sent it itself, or did nothing else meanwhile.
+    /// From when on a response of worker `w` waited to be sent while the worker went on with other requests, and the
+    /// label of that; `unsent_ns` is from T5 to T6. `None` if it did not wait so: the worker sent it itself, or did
+    /// nothing else meanwhile.
     pub(in crate::ledger) fn goes_on_before(
         &mut self,
         matched: &Matched,
@@ -112,7 +113,7 @@ impl ServerState {
         Some(self.label(Cause::Client, CulpritId::Sending(wait)))
     }
 
-    /// What a response that was `unsent` from T5 to T6 waited for.
+    /// What a response waited for between T5 and T6, which is `unsent_ns`.
     fn send_wait(&self, unsent_ns: Range<u64>, evidence: SendEvidence) -> SendWait {
         let at = Monotonic::from_nanos_since_boot(unsent_ns.end);
         let now_runs = |vector| {
