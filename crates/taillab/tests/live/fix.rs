@@ -396,6 +396,11 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     let refused = disturbed.trace().stdin(Stdio::null()).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"));
+    assert!(
+        analyses_without_root(disturbed.trace().arg("--yes")),
+        "the recording was analysed as root"
+    );
+    disturbed.is_as_it_was();
 
     let run = |attempt| {
         let output = disturbed
