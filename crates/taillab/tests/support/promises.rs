@@ -80,8 +80,9 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
         "{}",
         summary["matching"]
     );
+    // nor is the client's time joined with a response that the probe could not see leave, or with the next one
     assert!(
-        count("client_matched") as f64 >= 0.999 * count("client_responses") as f64,
+        (count("client_matched") + hidden) as f64 >= 0.999 * count("client_responses") as f64,
         "{}",
         summary["matching"]
     );
