@@ -14,8 +14,10 @@ import subprocess
 import sys
 import sysconfig
 import termios
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from taillab._screen import Screen, Step, choose
 from taillab.errors import MissingProgramError
@@ -69,16 +71,46 @@ def start(words: list[str], progress: bool | None) -> Ended:
     one, half a second later or more, ends it at once.
     """
     screen = choose(progress)
-    with _Child(words, screen) as child:
+    with _HeldBack() as ctrl_c, _Child(words, screen) as child:
         interrupted = None
         while True:
             try:
+                ctrl_c.release()
                 child.follow()
                 break
             except KeyboardInterrupt as stop:
                 interrupted = stop
                 child.interrupt()
         return Ended(child.process.wait(), bytes(child.stdout), child.speech.error(), interrupted)
+
+
+class _HeldBack:
+    """Ctrl-C while the program is started: it counts once there is something to interrupt, so that nothing is left behind."""
+
+    def __init__(self) -> None:
+        self._handler = signal.getsignal(signal.SIGINT)
+        # what is ignored stays ignored, also by the program; only the main thread may choose
+        self._holds = callable(self._handler) and threading.current_thread() is threading.main_thread()
+        self._came: list[tuple[int, FrameType | None]] = []
+
+    def __enter__(self) -> _HeldBack:
+        if self._holds:
+            signal.signal(signal.SIGINT, lambda number, frame: self._came.append((number, frame)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def release(self) -> None:
+        """From here on Ctrl-C is raised at once; here, if it came before."""
+        self._restore()
+        while self._came and callable(self._handler):
+            self._handler(*self._came.pop())
+
+    def _restore(self) -> None:
+        if self._holds:
+            signal.signal(signal.SIGINT, self._handler)
+            self._holds = False
 
 
 class _Child:

@@ -207,6 +207,20 @@ def test_whoever_else_interrupts_it_gets_the_result_with_the_error(seen):
     assert stopped.value.exit_code == 130 and stopped.value.result.summary.partial
 
 
+def test_ctrl_c_while_the_program_is_started_leaves_nothing_behind(seen, monkeypatch):
+    popen = subprocess.Popen
+
+    def interrupted(*words, **options):
+        program = popen(*words, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return program
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        taillab.sim(requests=ENDLESS)
+    assert not children(os.getpid())
+
+
 def test_ctrl_c_on_a_terminal_reaches_both_and_ends_both(tmp_path):
     code = f"import taillab; taillab.sim(requests={ENDLESS}, output={str(tmp_path / 'kept')!r})"
     # a new group, as a shell makes one

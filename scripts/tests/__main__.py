@@ -30,7 +30,8 @@ from results import Result, closing_line, exit_code, save, table
 STAGES = ("lint", "test", "live", "soak", "guest", "vm")
 KEPT = cargo.TARGET / "tests"
 MAY_SKIP = os.environ.get("TAILLAB_SKIP_LIVE") == "1"
-# From this slowness on, other programs take the CPUs, and a suite may take so many times as long again.
+# What a spell between two looks at the machine may add, times. From this slowness on, other programs take the CPUs, and
+# a suite may take UNSURE times as long again.
 DISTURBED, UNSURE = 1.25, 2
 
 
@@ -139,8 +140,8 @@ class Run:
     def check_limit(self, suite, took, slowness):
         """Going over it fails `make check`, so that whoever makes the tests slower notices. Who only wants to know whether
         the program works here is told, and no more: their machine may be slow."""
-        # where other programs take the CPUs, two looks before and after say little of the time between
-        unsure = UNSURE if slowness > DISTURBED else 1
+        # two looks before and after say little of the time between: less still where other programs take the CPUs
+        unsure = UNSURE if slowness > DISTURBED else DISTURBED
         if took <= suite.limit_s * slowness * unsure:
             return
         text = (f"took {took:.1f} s; suites.toml allows {suite.limit_s} s, {slowness * unsure:.2f} times as long in "

@@ -173,8 +173,8 @@ fn a_full_queue_of_connections_shows_in_connecting() {
         while !begins.load(Relaxed) {
             std::thread::yield_now();
         }
-        // the first SYN is dropped
-        std::thread::sleep(Duration::from_millis(100));
+        // the first SYN is dropped; it is sent again after a second
+        std::thread::sleep(Duration::from_millis(500));
         let before = monotonic();
         for _ in 0..2 {
             let stream = TcpStream::from(rustix::net::accept(&listener).unwrap());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use support::ports::free_port;
-use support::{Responder, answer, client, datagram, id, is_answered, run, stored};
+use support::{Responder, answer, client, datagram, id, is_answered, on_schedule, run, stored};
 use taillab_load::{LoadError, NoHooks, Outcome, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
@@ -155,7 +155,9 @@ fn a_closed_port_is_named_as_such() {
 fn a_server_that_dies_ends_the_run() {
     let server = Responder::start(|k, request| (k < 100).then(|| vec![answer(request)]));
     let mut client = client(server.address);
-    let result = run(&mut client, Nanos::from_millis(30), &mut NoHooks);
+    // an hour
+    let schedule = (0..3_600_000).map(Nanos::from_millis).collect();
+    let result = on_schedule(&mut client, schedule, Nanos::from_millis(300));
     let answers = result.record.iter().filter(|e| e.times.received.is_some());
     assert_eq!(answers.count(), 100);
     assert_eq!(result.stopped, Some(StopReason::Refused));

@@ -453,7 +453,7 @@ fn a_server_that_dies_ends_the_run() {
     }));
     let mut client = client(&server.as_ref().unwrap().endpoint(), 4);
     let killer = std::thread::spawn(move || {
-        while served.load(Relaxed) < 50 {
+        while served.load(Relaxed) < 50 || streams.lock().unwrap().len() < 4 {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(server.take());

@@ -34,6 +34,8 @@ _BETWEEN_S = 0.5
 _AFTER_S = 6.0
 # what a rank gets at least to say how its program ended
 _LEAST_S = 0.3
+# A piece of a result is there already: a client that gets no CPU for a moment need not lose what it has measured.
+_PIECE_S = 5.0
 # exit codes of an agent with a result
 _WITH_RESULT = (0, 3, 4, 130)
 
@@ -214,7 +216,8 @@ class Master:
         with open(part, "wb") as file:
             while file.tell() < length:
                 self._ask(member, "piece", (name, file.tell()))
-                piece = self._next(member, bytes, self._waits.patience_s, f"handing over {name}")
+                patience_s = max(self._waits.patience_s, _PIECE_S)
+                piece = self._next(member, bytes, patience_s, f"handing over {name}")
                 if not piece:
                     raise LostRankError(member.rank, member.host, f"handing over {name}")
                 file.write(piece)

@@ -223,7 +223,8 @@ fn time_without_the_cpu_is_no_cpu_time() {
     });
     let load = ClosedLoop {
         outstanding: 1,
-        length: Nanos::from_millis(10),
+        // long beside a stall of the machine, which counts as CPU time
+        length: Nanos::from_millis(300),
         warm_up: Nanos::ZERO,
         seed: 1,
         timeout: TIMEOUT,
