@@ -13,7 +13,7 @@ use crate::testbed::{
     self, ATTEMPTS, CLIENT, echo, eventually, first_unspoiled, ip, live, now, received_by_client,
     segments_sent_again, share_that_lacks, was_blind,
 };
-use taillab_analysis::{BlindWindow, MatchOptions, Matched, Unmatched, match_events};
+use taillab_analysis::{BlindWindow, MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
 use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording, Request, RequestKey, Stamps};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
@@ -22,7 +22,7 @@ const GET: &[u8] = b"get some-key-of-memcached\r\n";
 const FILE: &[u8] = b"GET /file HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// The most recordings that are made until the probe misses no packet in one.
-const ATTEMPTS_AT_ALL: usize = 10;
+const ATTEMPTS_AT_ALL: usize = 30;
 
 fn calls(connections: usize, rounds: usize, request: &[u8]) -> Calls {
     Calls {
@@ -383,34 +383,41 @@ fn record_all(bed: &StreamBed, calls: &Calls) -> (Run, u64) {
     })
 }
 
-/// What of the calls the probe missed where it was blind: a packet that left, a segment that was sent again, responses.
+/// What of the calls the probe missed where it was blind: a packet that left, a segment that was sent again, a part of a
+/// request, a response.
 fn missed(run: &Run, resent_by_kernel: u64) -> Option<String> {
     if !all_were_seen_to_leave(&run.recording) {
         return Some("a packet was not seen to leave".to_owned());
     }
     let options = MatchOptions::for_streams(Nanos::from_secs(5), true);
     let Matched {
-        unmatched, blind, ..
+        unmatched,
+        ambiguous,
+        without_request,
+        blind,
+        ..
     } = match_events(run.recording.events(), &options);
     if resent_by_kernel > 0 && sent_again(&run.recording) == 0 && !blind.is_empty() {
         return Some(format!(
             "{resent_by_kernel} segments were sent again unseen"
         ));
     }
-    let is_hidden = |request: &Unmatched| {
-        let at_client = |call: &&Call| call.sent <= request.t1 && request.t1 <= call.received;
-        let until = run
-            .calls
-            .iter()
-            .filter(at_client)
-            .map(|call| call.received)
-            .max();
-        let hides =
-            |gap: &BlindWindow| until.is_some_and(|t| gap.from <= t) && request.t1 <= gap.to;
+    let came = unmatched.iter().map(|request| request.t1);
+    let odd: Vec<Monotonic> = came.chain(ambiguous).chain(without_request).collect();
+    (!odd.is_empty() && odd.iter().all(|at| was_hidden(*at, &run.calls, &blind)))
+        .then(|| format!("of {} calls a part is in a blind window", odd.len()))
+}
+
+/// Whether the probe was blind while a call was under way that was so at this time, too. The window may lie before the
+/// end of a long request, or between the request and its response.
+fn was_hidden(at: Monotonic, calls: &[Call], blind: &[BlindWindow]) -> bool {
+    let mut under_way = calls
+        .iter()
+        .filter(|call| call.sent <= at && at <= call.received);
+    under_way.any(|call| {
+        let hides = |gap: &BlindWindow| gap.from <= call.received && call.sent <= gap.to;
         blind.iter().any(hides)
-    };
-    (!unmatched.is_empty() && unmatched.iter().all(is_hidden))
-        .then(|| format!("{} responses left in blind windows", unmatched.len()))
+    })
 }
 
 /// How many segments of responses the probe saw sent again.
