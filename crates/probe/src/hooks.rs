@@ -1,5 +1,6 @@
 //! The kernel hooks that can give each stamp, best first.
 
+use std::ffi::OsStr;
 use std::io;
 
 use taillab_model::summary::Hook;
@@ -141,6 +142,15 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
         .flat_map(|candidate| candidate.programs)
         .copied()
         .collect()
+}
+
+/// By this, programs are sorted before they are attached.
+///
+/// One that sees the end of something comes before the one that sees its beginning. Otherwise what begins and ends
+/// between the two would seem to run until the next one of its kind, and `on_top` in disturbances.bpf.h would hide what
+/// threads ask of storage.
+pub(crate) fn attach_rank(program: &OsStr) -> u8 {
+    u8::from(!program.as_encoded_bytes().ends_with(b"_ends"))
 }
 
 /// The programs that stay attached where everything else is recorded in slices: those of T1 and T6,

@@ -415,21 +415,18 @@ fn configure(
 }
 
 /// Attaches those of the loaded programs that are `wanted`; dropping the links detaches them.
-///
-/// A program that sees the end of something comes before the one that sees its beginning. Otherwise what begins and
-/// ends between the two would seem to run until the next one of its kind, and `on_top` in disturbances.bpf.h would
-/// hide what threads ask of storage.
 pub(crate) fn attach(
     object: &Object,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Link>, libbpf_rs::Error> {
-    let mut programs: Vec<_> = object
-        .progs_mut()
-        .filter(|program| program.autoload() && program.name().to_str().is_some_and(&wanted))
-        .collect();
-    programs.sort_by_key(|program| !program.name().as_encoded_bytes().ends_with(b"_ends"));
+    let loaded = object.progs_mut().filter(|program| program.autoload());
+    let mut programs: Vec<_> = loaded.collect();
+    programs.sort_by_key(|program| hooks::attach_rank(program.name()));
     let mut links = Vec::new();
     for program in programs {
+        if !program.name().to_str().is_some_and(&wanted) {
+            continue;
+        }
         match program.prog_type() {
             // never attached: slices only run it
             ProgramType::RawTracepoint => {}

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Object, ProgramType, libbpf_sys};
 
 use crate::cgroup;
+use crate::hooks;
 
 /// The program that announces slices.
 pub(crate) const MARK: &str = "mark_slice";
@@ -94,7 +95,10 @@ impl Programs {
     fn of(object: &Object, always: impl Fn(&str) -> bool) -> Result<Self, libbpf_rs::Error> {
         let mut mark = None;
         let mut sliced = Vec::new();
-        for program in object.progs().filter(|program| program.autoload()) {
+        let loaded = object.progs().filter(|program| program.autoload());
+        let mut programs: Vec<_> = loaded.collect();
+        programs.sort_by_key(|program| hooks::attach_rank(program.name()));
+        for program in programs {
             let name = program.name().to_str().unwrap_or_default();
             let own = program.as_fd().try_clone_to_owned()?;
             match program.prog_type() {
@@ -128,7 +132,8 @@ impl Programs {
                 if begun.is_ok() {
                     let _ = self.mark(false);
                 }
-                drop(links);
+                // beginnings first: what was seen to begin is seen to end
+                links.into_iter().rev().for_each(drop);
                 if ending {
                     return;
                 }

@@ -173,6 +173,10 @@ fn a_program_in_a_closed_folder_runs_as_its_user() {
     };
     let sleep = programs::find("sleep".as_ref()).unwrap();
     let server = spawn(&own("sleep", &fs::read(sleep).unwrap()));
+    // exec has told its result a moment before it has the new name and rights
+    eventually("it sleeps", || {
+        status(server.pid(), "State") == "S (sleeping)"
+    });
     assert_eq!(comm(&Roots::default(), server.pid()), "sleep");
     assert_eq!(
         status(server.pid(), "Uid"),

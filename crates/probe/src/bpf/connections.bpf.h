@@ -19,8 +19,11 @@
 #include "common.bpf.h"
 #include "table.h"
 
-/* bits of jiffies below the unit in which it is noted when a place was used */
-#define USED_SHIFT 6
+/*
+ * Bits of jiffies below the unit in which it is noted when a place was used: 8 to 80 ms. Of places that were last used
+ * in the same unit, anyone is given away, so within one there must not come as many new clients as a set has places.
+ */
+#define USED_SHIFT 3
 
 /* known to the verifier by its name */
 struct bpf_spin_lock {

@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::testbed::recorded::{events_of, own_tid};
-use crate::testbed::{Testbed, await_sleep, eventually, live, now, threads_of, times_asleep};
+use crate::testbed::{
+    PATIENCE, Testbed, await_sleep, eventually, live, now, threads_of, times_asleep,
+};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pwrite;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -367,7 +369,13 @@ fn packets_are_received_within_a_softirq() {
         };
         inside += usize::from(events.iter().any(|other| around(&other)));
     }
-    assert!(inside >= 490, "{inside} of 500 packets within a softirq");
+    let enqueued = count(&events, |kind| matches!(kind, EventKind::Enqueued { .. }));
+    // the others came while the probe was blind
+    assert!(enqueued > 400, "{enqueued} of 500 packets were seen");
+    assert!(
+        inside * 100 >= enqueued * 98,
+        "{inside} of {enqueued} packets within a softirq"
+    );
 }
 
 #[test]
@@ -378,13 +386,22 @@ fn idle_times_have_their_length() {
     let testbed = Testbed::veth();
     let cpus = testbed.spec.server_cpus.len() as u64;
     let start = Instant::now();
+    // an idle time that lasts beyond the end of the recording has no event
+    let end_idle_times = || {
+        for &cpu in &testbed.spec.server_cpus {
+            sched_setaffinity(None, &on_cpu(cpu.into())).expect("a CPU");
+        }
+    };
     let (events, _) = events_of(&testbed.spec, Disturbances::IDLE, || {
+        end_idle_times();
         let before = idle_ticks();
-        // an idle time that lasts beyond the end of the recording has no event
-        eventually("the kernel counts idle times", || {
+        // programs beside the tests can leave hardly any for minutes
+        let give_up = Instant::now() + 10 * PATIENCE;
+        while idle_ticks() < before + 2 {
+            assert!(Instant::now() < give_up, "the kernel counts no idle time");
             std::thread::sleep(Duration::from_millis(10));
-            idle_ticks() >= before + 10 * cpus
-        });
+        }
+        end_idle_times();
     });
     let took = start.elapsed().as_nanos() as u64;
     let idle = events.iter().filter_map(|event| match event.kind {

@@ -175,8 +175,7 @@ fn each_datagram_is_that_of_the_process_that_answers_it() {
             socket.connect(address).expect("it is on the link");
             socket
         });
-        let wait = std::time::Duration::from_millis(100);
-        socket.set_read_timeout(Some(wait)).expect("an option");
+        socket.set_read_timeout(Some(PATIENCE)).expect("an option");
         let answered = call(&socket, 0);
         sockets.extend(answered.map(|_| socket));
         let reached: std::collections::BTreeSet<_> = sockets

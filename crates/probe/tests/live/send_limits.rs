@@ -42,6 +42,8 @@ fn recorded(
     probe.attach().expect("the hooks are there");
     let mut stream = connect(bed);
     stream.write_all(REQUEST).expect("the server reads");
+    // the server may have got no CPU so far
+    stream.peek(&mut [0]).expect("a response begins");
     std::thread::sleep(sleeps);
     let mut response = vec![0; RESPONSE];
     stream.read_exact(&mut response).expect("a response");

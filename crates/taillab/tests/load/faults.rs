@@ -229,7 +229,8 @@ fn a_server_that_listens_no_more() {
 /// An overload is a result: it fails only limits on its latency.
 #[test]
 fn a_server_that_does_not_keep_up_has_a_result() {
-    // four connections with an answer in 5 ms each: 800 per second of the 2,000 that are due
+    // four connections with an answer in 5 ms each: 800 per second of the 4,000 that are due, so many that each fifth of
+    // them takes longer than the one before also where the generator is held up
     let address = server(|stream| {
         each_request(stream, |stream, request| {
             thread::sleep(Duration::from_millis(5));
@@ -245,7 +246,7 @@ fn a_server_that_does_not_keep_up_has_a_result() {
             "--json",
             "-q",
             "-R",
-            "2000",
+            "4000",
             "-d",
             "500ms",
             "--warmup",

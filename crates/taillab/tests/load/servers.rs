@@ -66,6 +66,14 @@ fn memcached(port: u16, udp_port: u16) -> Server {
     ]));
     let server = start("memcached", &args);
     wait_for_port(port);
+    if udp_port > 0 {
+        // it binds this one once it listens on the other
+        let local = format!(":{udp_port:04X} ");
+        wait_for("the server's UDP port", || {
+            let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
+            sockets.contains(&local).then_some(())
+        });
+    }
     server
 }
 

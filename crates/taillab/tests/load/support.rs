@@ -94,6 +94,14 @@ impl Ran {
     }
 }
 
+/// What spoils an attempt: the generator was held up until not even the median holds. Then there is no file of percentiles.
+pub fn lost_its_median(printed: &Value) -> Option<String> {
+    let because = printed["verdict"]["claims"][0]["because"].as_array();
+    let mut keys = because.into_iter().flatten().filter_map(Value::as_str);
+    let key = keys.find(|key| ["rate_missed", "client_busy", "late_client"].contains(key))?;
+    Some(format!("the generator was held up: {key}"))
+}
+
 /// The arguments of a short load without the floor, and more.
 pub fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let quick = SHORT.iter().chain(&["--floor", "off"]);

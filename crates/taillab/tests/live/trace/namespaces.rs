@@ -56,11 +56,18 @@ impl Veth {
     /// Starts a server, and waits until it listens on [`PORT`].
     fn serve(&self, line: &str) -> Running {
         let server = Running::program(&format!("nsenter -t {} -n {line}", self.server.pid()));
-        let tables = ["tcp", "tcp6"].map(|name| format!("/proc/{}/net/{name}", self.server.pid()));
         let port = format!(":{PORT:04X} ");
+        let has = |protocol: &str| {
+            let tables = [protocol.to_owned(), format!("{protocol}6")];
+            tables.iter().any(|name| {
+                let table = format!("/proc/{}/net/{name}", self.server.pid());
+                fs::read_to_string(table).unwrap().contains(&port)
+            })
+        };
+        // memcached binds its UDP port once it listens on the other
+        let takes_datagrams = line.contains(" -U ");
         wait_for("the server", || {
-            let listens = |table| fs::read_to_string(table).unwrap().contains(&port);
-            tables.iter().any(listens).then_some(())
+            (has("tcp") && (!takes_datagrams || has("udp"))).then_some(())
         });
         server
     }
