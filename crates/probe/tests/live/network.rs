@@ -602,7 +602,7 @@ fn segments_that_are_sent_again_are_seen() {
         // the server's kernel waits 200 ms before it sends again, and then longer each time; its timer runs on top of
         // any thread, and so of one on top of which the probe is blind: once would not do
         eventually("a segment is sent again and again", || {
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(std::time::Duration::from_millis(10));
             server.run(segments_sent_again) >= 3
         });
         port = client.run(move || {
