@@ -48,35 +48,31 @@ fn measured(workers: usize, habits: Habits) -> Option<f64> {
     let run = run(workers, habits);
     let late = |entry: Entry| entry.turn().saturating_since(entry.times.intended);
     let is_on_time = p90(run.record.iter().map(late)) < SERVICE.as_secs_f64() / 2.0;
-    let most = Nanos::new(LENGTH.get() * workers as u64 / 100);
-    let is_served = held_up(&run, workers) < most;
+    let is_served = longest_service(&run, workers) < SERVICE * 10;
     let times = run.record.iter().filter_map(|entry| entry.service_time());
     (is_on_time && is_served).then(|| p90(times))
 }
 
-/// How much longer than [`SERVICE`] the workers took for requests, added up where it was a quarter or more. Connections
-/// are dealt to them in turn, and a worker that has answered goes on with what is there.
-fn held_up(run: &LoadRun, workers: usize) -> Nanos {
+/// The longest that a worker took for a request. Connections are dealt to workers in turn, and a worker that has answered
+/// goes on with what is there.
+fn longest_service(run: &LoadRun, workers: usize) -> Nanos {
     let mut answers: Vec<Vec<(Monotonic, Monotonic)>> = vec![Vec::new(); workers];
     for entry in run.record.iter() {
         if let (Some(connection), Some(received)) = (entry.connection, entry.times.received) {
             answers[connection % workers].push((received, entry.times.sent));
         }
     }
-    let mut lost = Nanos::ZERO;
+    let mut longest = Nanos::ZERO;
     for of_worker in &mut answers {
         of_worker.sort_unstable();
         let mut before = None;
         for &(received, sent) in of_worker.iter() {
             let begun = before.map_or(sent, |answered: Monotonic| answered.max(sent));
-            let over = received.saturating_since(begun).saturating_sub(SERVICE);
+            longest = longest.max(received.saturating_since(begun));
             before = Some(received);
-            if over.get() >= SERVICE.get() / 4 {
-                lost += over;
-            }
         }
     }
-    lost
+    longest
 }
 
 /// With one worker it does not matter who the clients are. With several, a pool hides that each has a queue of its
