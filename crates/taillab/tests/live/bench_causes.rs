@@ -11,7 +11,7 @@ use serde_json::Value;
 const NEAR: std::ops::Range<f64> = 0.6..1.6;
 
 /// How often the machine may spoil it.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 6;
 
 /// The program beside `taillab`, where the tests of the workspace build it.
 fn testkit() -> Command {
@@ -52,25 +52,41 @@ fn charged_wrongly(result: &Value) -> Vec<&Value> {
     found.iter().filter(is_wrong).collect()
 }
 
-/// What spoils an attempt: in each kind that is charged wrongly, the hypervisor took CPU time or the generator was
-/// late in one of the pairs.
-fn was_contaminated(result: &Value) -> Option<String> {
+/// What spoils an attempt: in each kind that is charged wrongly, the hypervisor took CPU time, the generator was late in
+/// one of the pairs, other threads than the injected one took the CPU, or the probe was blind.
+fn was_spoiled(result: &Value) -> Option<String> {
     let wrong = charged_wrongly(result);
-    let contaminated = wrong.iter().map(|kind| {
-        let pairs = kind["pairs"].as_array().unwrap().iter();
-        let shares = pairs.filter(|pair| pair["contaminated"] == true);
-        let shares = shares.map(|pair| (&pair["stolen_share"], &pair["late_share"]));
-        let shares: Vec<_> = shares.collect();
-        let what = || {
-            format!(
-                "{}: {}, stolen and late {shares:?}",
-                kind["kind"], kind["criteria"][0]
-            )
-        };
-        (!shares.is_empty()).then(what)
+    let spoiled = wrong.iter().map(|kind| {
+        let what = was_contaminated(kind)
+            .or_else(|| others_took_part(kind))
+            .or_else(|| was_hidden(kind))?;
+        Some(format!("{}: {}, {what}", kind["kind"], kind["criteria"][0]))
     });
-    let all: Option<Vec<String>> = contaminated.collect();
+    let all: Option<Vec<String>> = spoiled.collect();
     all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
+}
+
+fn was_contaminated(kind: &Value) -> Option<String> {
+    let pairs = kind["pairs"].as_array().unwrap().iter();
+    let shares = pairs.filter(|pair| pair["contaminated"] == true);
+    let shares = shares.map(|pair| (&pair["stolen_share"], &pair["late_share"]));
+    let shares: Vec<_> = shares.collect();
+    (!shares.is_empty()).then(|| format!("stolen and late {shares:?}"))
+}
+
+/// Whether the right cause has the client's delay, but not all of it is of the injected culprit: others did the same in the
+/// blocks with the injection. A culprit that is named wrongly would spoil every attempt.
+fn others_took_part(kind: &Value) -> Option<String> {
+    let cause = kind["injected"][0]["cause"].as_str()?;
+    let of_all = kind["changes"][cause].as_f64()?;
+    NEAR.contains(&of_all)
+        .then(|| format!("{cause} of all culprits {of_all}"))
+}
+
+/// Whether blind windows differ between the blocks by a quarter of the delay.
+fn was_hidden(kind: &Value) -> Option<String> {
+    let unobserved = kind["changes"]["unobserved"].as_f64()?;
+    (unobserved.abs() > 0.25).then(|| format!("unobserved {unobserved}"))
 }
 
 /// Each of these kinds is charged, in five pairs of short blocks, with about what it costs.
@@ -87,7 +103,7 @@ fn are_charged(kinds: &[&str]) {
         before.assert_unchanged();
         (out, result)
     };
-    let (out, result) = first_unspoiled(ATTEMPTS, attempt, |(_, result)| was_contaminated(result));
+    let (out, result) = first_unspoiled(ATTEMPTS, attempt, |(_, result)| was_spoiled(result));
     let wrong = charged_wrongly(&result);
     assert!(wrong.is_empty(), "{wrong:#?}");
     let found = result["kinds"].as_array().unwrap();
