@@ -25,6 +25,11 @@ impl<const MOST: usize> Bound<MOST> {
         entries > self.limit
     }
 
+    /// Whether a table has so many entries that it is worth to go through it.
+    pub(crate) const fn are_many(entries: usize) -> bool {
+        entries > LEAST
+    }
+
     /// Whether a table has as many entries as are held at most.
     pub(crate) const fn is_reached(entries: usize) -> bool {
         entries >= MOST

@@ -15,7 +15,7 @@ use crate::ledger::LOOK_BACK;
 use crate::matched::Matched;
 use crate::matcher::{MatchOptions, Matcher};
 use crate::spans::earlier;
-use crate::timeline::{Timeline, TimelineBuilder};
+use crate::timeline::{MOST_THREADS, Timeline, TimelineBuilder};
 
 /// The least number of requests in a window of a recording that is read from a file.
 pub const REQUESTS: usize = 250_000;
@@ -32,8 +32,9 @@ const SHOWS: usize = 1_000;
 /// would hold it for ever.
 const IDLE_EVENTS: u32 = 1 << 18;
 
-/// With so many threads a window ends, however few requests it has: half of what the timeline remembers.
-const CROWDED: usize = 1 << 15;
+/// With so many threads a window ends, however few requests it has: half of what the timeline remembers. Where most of
+/// them are still needed after that, the next one ends half of the way from there to what it remembers at most.
+const CROWDED: usize = MOST_THREADS / 2;
 
 /// The number of events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
@@ -75,6 +76,8 @@ pub struct Windows {
     timeline: TimelineBuilder,
     requests: usize,
     since_look: u32,
+    /// With so many threads the window ends.
+    crowded: usize,
     /// Events since a request was held.
     idle: u32,
     from: Monotonic,
@@ -90,6 +93,7 @@ impl Windows {
             timeline: TimelineBuilder::new(context),
             requests: requests.max(1),
             since_look: 0,
+            crowded: CROWDED,
             idle: 0,
             from: Monotonic::from_nanos_since_boot(0),
             inside: Vec::new(),
@@ -111,7 +115,7 @@ impl Windows {
             self.timeline.part(self.keep_from(event.at));
         }
         // threads that have ended are forgotten only with the window that needs them
-        let is_crowded = self.timeline.remembered() >= CROWDED;
+        let is_crowded = self.timeline.remembered() >= self.crowded;
         if held < self.requests && !is_crowded {
             return None;
         }
@@ -155,9 +159,11 @@ impl Windows {
         let times = (0..requests.len()).map(|place| (requests.t1(place), requests.t6(place)));
         self.inside.extend(times);
         self.inside.retain(|(_, t6)| *t6 >= upto);
+        let timeline = self.timeline.part(self.keep_from(upto));
+        self.crowded = CROWDED.max(usize::midpoint(self.timeline.remembered(), MOST_THREADS));
         Some(Window {
             matched,
-            timeline: self.timeline.part(self.keep_from(upto)),
+            timeline,
             from: std::mem::replace(&mut self.from, upto),
             upto,
         })
@@ -236,5 +242,46 @@ mod tests {
         let sum = sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
         assert_eq!(sum, (2_000, 38_000));
         assert!(found[0].matched.requests.len() >= SHOWS);
+    }
+
+    /// One request every 100 µs, each of a thread of its own. Now and then one has no answer, which keeps what came after it
+    /// from being settled for four seconds: longer than it takes for the threads to be a crowd.
+    #[test]
+    fn a_crowd_that_is_still_needed_does_not_cut_windows_all_the_time() {
+        let options = MatchOptions {
+            stale_after: Nanos::from_secs(4),
+            datagram_ids: Some(DatagramIds::Ids),
+            ..MatchOptions::default()
+        };
+        let mut windows = Windows::new(options, &RecordingContext::default(), 1_000_000);
+        let mut found = Vec::new();
+        for number in 0..150_000_u32 {
+            let at = Monotonic::from_nanos_since_boot(1_000_000 + u64::from(number) * 100_000);
+            let key = RequestKey::hashed(0, (number >> 16) as u16, number as u16);
+            let packet = PacketId(number);
+            let tid = 1_000 + number;
+            let switched = |prev, next| EventKind::Switched {
+                prev,
+                next,
+                preempted: false,
+                asleep: None,
+            };
+            let events = [
+                EventKind::PacketIn { packet, key },
+                switched(0, tid),
+                EventKind::WriteCalled { tid },
+                switched(tid, 0),
+                EventKind::PacketOut { tid, key },
+            ];
+            let seen = if number % 50 == 0 { 4 } else { 5 };
+            for (kind, after) in events.into_iter().zip(0..).take(seen) {
+                let at = at + Nanos::from_micros(after);
+                found.extend(windows.observe(&Event { at, cpu: 0, kind }));
+            }
+        }
+        assert!((2..20).contains(&found.len()), "{} windows", found.len());
+        found.push(windows.finish(0));
+        let forgotten = found.iter().map(|window| window.timeline.forgotten());
+        assert_eq!(forgotten.sum::<u64>(), 0);
     }
 }

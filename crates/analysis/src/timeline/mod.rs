@@ -62,3 +62,4 @@ pub use stalls::Stall;
 pub use state::{Top, WorkerState};
 pub use stretches::Stretches;
 pub(crate) use waits::{Policies, on_its_way_until, throttled_ns};
+pub(crate) use workers::MOST_THREADS;

@@ -20,12 +20,94 @@ const MANY: usize = 1 << 10;
 /// unknown, and each CPU keeps its last state.
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
-    cpus: BTreeMap<u16, CpuLine>,
+    cpus: BTreeMap<u16, CpuStretches>,
     workers: BTreeMap<Tid, WorkerLine>,
     throttled: Vec<ThrottleWindow>,
     retransmissions: Vec<(Monotonic, u32)>,
     span: Option<(Monotonic, Monotonic)>,
     seen: RecordedKinds,
+}
+
+/// What happened on one CPU in all stretches so far.
+#[derive(Clone, Debug)]
+struct CpuStretches {
+    line: CpuLine,
+    /// The codes in `line`, from the first part on that does not continue those of all parts before it. Until then, they
+    /// are the part's own, which all stretches of a window share.
+    codes: Option<Codes>,
+}
+
+/// Codes by their meanings.
+#[derive(Clone, Debug, Default)]
+struct Codes {
+    meanings: Vec<(Tid, Top)>,
+    places: HashMap<(Tid, Top), u64>,
+}
+
+impl CpuStretches {
+    fn new(cpu: u16) -> Self {
+        let line = CpuLine {
+            cpu,
+            changes: Column::default(),
+            meanings: Arc::default(),
+            stalls: Vec::new(),
+            end_ns: 0,
+        };
+        Self { line, codes: None }
+    }
+
+    fn add(&mut self, part: &CpuLine, from: Monotonic, to: Monotonic) {
+        let own = &mut self.line;
+        let span = ns(from)..ns(to);
+        // a part has all codes of earlier parts, unless unused ones were forgotten meanwhile
+        if self.codes.is_none() && part.meanings.starts_with(&own.meanings) {
+            own.meanings = Arc::clone(&part.meanings);
+            copy(&part.changes, &mut own.changes, span, |code| code);
+        } else {
+            let codes = (self.codes).get_or_insert_with(|| own.meanings.iter().copied().collect());
+            let mut known = vec![None; part.meanings.len()];
+            let mut renamed = |code: u64| {
+                let place = code as usize;
+                *known[place].get_or_insert_with(|| codes.of(part.meanings[place]))
+            };
+            copy(&part.changes, &mut own.changes, span, &mut renamed);
+        }
+        // a stall that began before the stretch is a part of it too
+        let inside = (part.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
+        own.stalls.extend(inside.map(|stall| Stall {
+            from: stall.from.max(from),
+            to: stall.to.min(to),
+        }));
+        own.end_ns = ns(to);
+    }
+
+    fn finish(mut self) -> CpuLine {
+        self.line.changes.finish();
+        if let Some(codes) = self.codes {
+            self.line.meanings = codes.meanings.into();
+        }
+        self.line
+    }
+}
+
+impl FromIterator<(Tid, Top)> for Codes {
+    fn from_iter<I: IntoIterator<Item = (Tid, Top)>>(meanings: I) -> Self {
+        let meanings: Vec<_> = meanings.into_iter().collect();
+        let places = meanings.iter().zip(0..);
+        Self {
+            places: places.map(|(meaning, code)| (*meaning, code)).collect(),
+            meanings,
+        }
+    }
+}
+
+impl Codes {
+    fn of(&mut self, meaning: (Tid, Top)) -> u64 {
+        *self.places.entry(meaning).or_insert_with(|| {
+            self.meanings.push(meaning);
+            self.meanings.len() as u64 - 1
+        })
+    }
 }
 
 impl Stretches {
@@ -39,30 +121,8 @@ impl Stretches {
         self.seen = part.seen;
         self.span = Some((self.span.map_or(from, |(begin, _)| begin), to));
         for line in part.cpus() {
-            let own = self.cpus.entry(line.cpu).or_insert_with(|| CpuLine {
-                cpu: line.cpu,
-                changes: Column::default(),
-                meanings: Arc::default(),
-                stalls: Vec::new(),
-                end_ns: 0,
-            });
-            // a part has all codes of earlier parts, unless unused ones were forgotten meanwhile
-            let renamed = match line.meanings.starts_with(&own.meanings) {
-                true => {
-                    own.meanings = Arc::clone(&line.meanings);
-                    None
-                }
-                false => Some(merged(&mut own.meanings, &line.meanings)),
-            };
-            let code = |code: u64| (renamed.as_ref()).map_or(code, |codes| codes[code as usize]);
-            copy(&line.changes, &mut own.changes, ns(from)..ns(to), code);
-            // a stall that began before the stretch is a part of it too
-            let inside = (line.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
-            own.stalls.extend(inside.map(|stall| Stall {
-                from: stall.from.max(from),
-                to: stall.to.min(to),
-            }));
-            own.end_ns = ns(to);
+            let own = (self.cpus.entry(line.cpu)).or_insert_with(|| CpuStretches::new(line.cpu));
+            own.add(line, from, to);
         }
         // one that reaches into the stretch says how much of it was taken
         let last = self.throttled.last().map(|window| window.to);
@@ -101,10 +161,7 @@ impl Stretches {
 
     /// The timeline of all stretches.
     pub fn finish(self) -> Timeline {
-        let mut cpus: Vec<CpuLine> = self.cpus.into_values().collect();
-        for line in &mut cpus {
-            line.changes.finish();
-        }
+        let cpus: Vec<CpuLine> = self.cpus.into_values().map(CpuStretches::finish).collect();
         let mut workers: Vec<WorkerLine> = self.workers.into_values().collect();
         for line in &mut workers {
             line.states.finish();
@@ -130,26 +187,8 @@ fn sleeps(line: &WorkerLine, from: Monotonic, to: Monotonic) -> bool {
     states.all(|span| matches!(span.state, WorkerState::Asleep(_) | WorkerState::Unknown))
 }
 
-/// Adds the meanings that `own` does not have yet. Returns the codes that the others have in it.
-fn merged(own: &mut Arc<[(Tid, Top)]>, others: &[(Tid, Top)]) -> Vec<u64> {
-    let mut all = own.to_vec();
-    let places = all.iter().enumerate();
-    let mut codes: HashMap<(Tid, Top), u64> = places
-        .map(|(place, meaning)| (*meaning, place as u64))
-        .collect();
-    let code = |meaning: &(Tid, Top)| {
-        *codes.entry(*meaning).or_insert_with(|| {
-            all.push(*meaning);
-            all.len() as u64 - 1
-        })
-    };
-    let renamed = others.iter().map(code).collect();
-    *own = all.into();
-    renamed
-}
-
 /// Copies the changes in a span of time, with new codes.
-fn copy(from: &Column, to: &mut Column, span: Range<u64>, code: impl Fn(u64) -> u64) {
+fn copy(from: &Column, to: &mut Column, span: Range<u64>, mut code: impl FnMut(u64) -> u64) {
     let mut reader = from.reader_from(span.start);
     while let Some(change) = reader.next(from)
         && change.at_ns < span.end

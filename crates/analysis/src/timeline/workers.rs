@@ -10,7 +10,7 @@ use crate::bound::Bound;
 use crate::id_map::LastFound;
 
 /// The most threads that are remembered. Servers may start one for each request, and none says that it ends.
-const MOST: usize = 1 << 16;
+pub(crate) const MOST_THREADS: usize = 1 << 16;
 
 /// A thread of the server.
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(super) struct OpenWorkers {
     all: Vec<OpenWorker>,
     /// The place of a thread in `all`.
     places: LastFound<usize>,
-    most: Bound<MOST>,
+    most: Bound<MOST_THREADS>,
     /// Threads that were forgotten while they were in use, since there were too many.
     forgotten: u64,
 }
@@ -85,7 +85,7 @@ impl OpenWorkers {
     }
 
     fn add(&mut self, tid: Tid, cpu: u16) -> usize {
-        if Bound::<MOST>::is_reached(self.all.len()) {
+        if Bound::<MOST_THREADS>::is_reached(self.all.len()) {
             let before = self.all.len();
             self.forget(instant(0));
             self.forgotten += (before - self.all.len()) as u64;
@@ -128,7 +128,8 @@ impl OpenWorkers {
             });
         }
         lines.sort_by_key(|line| line.tid);
-        if self.most.is_exceeded(self.all.len()) {
+        // all of them have just been gone through
+        if Bound::<MOST_THREADS>::are_many(self.all.len()) {
             self.forget(keep_from);
         }
         lines
