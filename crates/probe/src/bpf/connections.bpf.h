@@ -21,7 +21,7 @@
 
 /*
  * Bits of jiffies below the unit in which it is noted when a place was used: 8 to 80 ms. Of places that were last used
- * in the same unit, anyone is given away, so within one there must not come as many new clients as a set has places.
+ * in the same unit, any may be given away, so as many new clients as a set has places must not come within one.
  */
 #define USED_SHIFT 3
 

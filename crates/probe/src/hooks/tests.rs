@@ -209,6 +209,26 @@ fn in_slices_everything_is_attached_and_between_them_only_the_ends() {
 }
 
 #[test]
+fn each_end_is_attached_before_its_beginning() {
+    let all = stamps(&spec(Transport::Tcp, MiddleStamps::All, Disturbances::ALL));
+    let (_, choice) = choose(&all, &[], kernel(&[], &mut 0)).unwrap();
+    let mut names = programs(&choice);
+    names.sort_by_key(|name| attach_rank(name.as_ref()));
+    let place = |wanted: &str| names.iter().position(|name| *name == wanted);
+    let mut pairs = 0;
+    for begins in names.iter().filter(|name| name.ends_with("_begins")) {
+        let ends = begins.replace("_begins", "_ends");
+        assert!(
+            place(&ends).is_some_and(|ends| Some(ends) < place(begins)),
+            "{ends}"
+        );
+        pairs += 1;
+    }
+    // devices, six vectors of the architecture, softirqs
+    assert_eq!(pairs, 8);
+}
+
+#[test]
 fn a_queue_and_other_servers_have_hooks_of_their_own() {
     let mut wanted = spec(Transport::Tcp, MiddleStamps::Ends, Disturbances::NONE);
     let loaded = |wanted: &ProbeSpec| {
