@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # churn.sh [SECONDS]: a server to which each request comes on a connection of its own, for an hour or for SECONDS.
-# First recordings of 1 and 10 million such connections, whose explanation must need the same memory. Then
+# First recordings of 3 and 10 million such connections, whose explanation must need the same memory. Then
 # `taillab trace --live` of a server with a thread for each connection and of nginx, with clients at several addresses: its
 # memory must not grow in the second half, and nothing may be lost or forgotten.
 set -euo pipefail
@@ -23,7 +23,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-recordings=${CHURN_MILLIONS-1 10}
+recordings=${CHURN_MILLIONS-3 10}
 [ -z "$recordings" ] || echo "== recordings of $recordings million connections"
 for millions in $recordings; do
   "$target/examples/churn" "$millions" "$out/churn.tlc"
