@@ -30,9 +30,9 @@ from results import Result, closing_line, exit_code, save, table
 STAGES = ("lint", "test", "live", "soak", "guest", "vm")
 KEPT = cargo.TARGET / "tests"
 MAY_SKIP = os.environ.get("TAILLAB_SKIP_LIVE") == "1"
-# What a spell between two looks at the machine may add, times. From this slowness on, other programs take the CPUs, and
-# a suite may take UNSURE times as long again.
-DISTURBED, UNSURE = 1.25, 2
+# Two looks at the machine, before a suite and after it, may miss a spell between them: it may take SPELL times as long.
+# From a slowness of DISTURBED on, other programs take the CPUs, and it may take UNSURE times as long.
+DISTURBED, SPELL, UNSURE = 1.25, 1.25, 2
 
 
 def main():
@@ -140,8 +140,7 @@ class Run:
     def check_limit(self, suite, took, slowness):
         """Going over it fails `make check`, so that whoever makes the tests slower notices. Who only wants to know whether
         the program works here is told, and no more: their machine may be slow."""
-        # two looks before and after say little of the time between: less still where other programs take the CPUs
-        unsure = UNSURE if slowness > DISTURBED else DISTURBED
+        unsure = UNSURE if slowness > DISTURBED else SPELL
         if took <= suite.limit_s * slowness * unsure:
             return
         text = (f"took {took:.1f} s; suites.toml allows {suite.limit_s} s, {slowness * unsure:.2f} times as long in "

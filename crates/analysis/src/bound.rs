@@ -25,7 +25,7 @@ impl<const MOST: usize> Bound<MOST> {
         entries > self.limit
     }
 
-    /// Whether a table has so many entries that it is worth to go through it.
+    /// Whether a table has so many entries that it is worth going through it.
     pub(crate) const fn are_many(entries: usize) -> bool {
         entries > LEAST
     }
@@ -44,8 +44,13 @@ impl<const MOST: usize> Bound<MOST> {
         seen: impl Iterator<Item = Monotonic>,
         idle: Monotonic,
     ) -> Monotonic {
-        let mut recent: Vec<Monotonic> = seen.filter(|&seen| seen > idle).collect();
+        let recent: Vec<Monotonic> = seen.filter(|&seen| seen > idle).collect();
         self.limit = recent.len().saturating_mul(2).clamp(LEAST, MOST);
+        Self::upto(recent, idle)
+    }
+
+    /// The same for a table that is gone through anyway: of its entries, these were seen after `idle`.
+    pub(crate) fn upto(mut recent: Vec<Monotonic>, idle: Monotonic) -> Monotonic {
         match recent.len().checked_sub(MOST / 2) {
             Some(over @ 1..) => *recent.select_nth_unstable(over - 1).1,
             _ => idle,

@@ -420,13 +420,11 @@ pub(crate) fn attach(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Link>, libbpf_rs::Error> {
     let loaded = object.progs_mut().filter(|program| program.autoload());
-    let mut programs: Vec<_> = loaded.collect();
+    let wanted = loaded.filter(|program| program.name().to_str().is_some_and(&wanted));
+    let mut programs: Vec<_> = wanted.collect();
     programs.sort_by_key(|program| hooks::attach_rank(program.name()));
     let mut links = Vec::new();
     for program in programs {
-        if !program.name().to_str().is_some_and(&wanted) {
-            continue;
-        }
         match program.prog_type() {
             // never attached: slices only run it
             ProgramType::RawTracepoint => {}

@@ -64,7 +64,9 @@ impl CpuStretches {
             own.meanings = Arc::clone(&part.meanings);
             copy(&part.changes, &mut own.changes, span, |code| code);
         } else {
-            let codes = (self.codes).get_or_insert_with(|| own.meanings.iter().copied().collect());
+            let before = &mut own.meanings;
+            let codes = (self.codes)
+                .get_or_insert_with(|| std::mem::take(before).iter().copied().collect());
             let mut known = vec![None; part.meanings.len()];
             let mut renamed = |code: u64| {
                 let place = code as usize;

@@ -54,7 +54,6 @@ pub(super) struct OpenWorkers {
     all: Vec<OpenWorker>,
     /// The place of a thread in `all`.
     places: LastFound<usize>,
-    most: Bound<MOST_THREADS>,
     /// Threads that were forgotten while they were in use, since there were too many.
     forgotten: u64,
 }
@@ -104,7 +103,9 @@ impl OpenWorkers {
     /// others, those that have done nothing for longest are forgotten too.
     fn forget(&mut self, idle: Monotonic) {
         let unnamed = self.all.iter().filter(|worker| !worker.named);
-        let upto = self.most.forget_upto(unnamed.map(OpenWorker::last), idle);
+        let seen = unnamed.map(OpenWorker::last);
+        let recent = seen.filter(|&seen| seen > idle).collect();
+        let upto = Bound::<MOST_THREADS>::upto(recent, idle);
         self.all
             .retain(|worker| worker.named || worker.last() > upto);
         self.places = LastFound::default();

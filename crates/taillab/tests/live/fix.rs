@@ -192,17 +192,13 @@ fn on_an_even_machine<T>(
     (fixes, other)
 }
 
-/// The first fix with this outcome of those that treat other threads on the server's CPU.
-fn against_others<'a>(fixes: &'a [Value], outcome: &str) -> Option<&'a Value> {
+/// The first fix that was kept of those that treat other threads on the server's CPU. That one was refused decides nothing
+/// where the machine stood still.
+fn kept_against_others(fixes: &[Value]) -> Option<&Value> {
     fixes.iter().find(|fix| {
         let name = fix["mitigation"].as_str().unwrap();
-        fix["outcome"] == outcome && AGAINST_OTHERS.contains(&name)
+        fix["outcome"] == "kept" && AGAINST_OTHERS.contains(&name)
     })
-}
-
-/// Whether one of these fixes was kept. That one was refused decides nothing where the machine stood still.
-fn is_decided(fixes: &[Value]) -> bool {
-    against_others(fixes, "kept").is_some()
 }
 
 #[test]
@@ -229,8 +225,8 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         ended_and_left_nothing(&output, (&burners, &before), &machine);
         (fixes_of(&result(&output)), dir)
     };
-    let (fixes, dir) = on_an_even_machine(run, is_decided);
-    let first = against_others(&fixes, "kept");
+    let (fixes, dir) = on_an_even_machine(run, |fixes| kept_against_others(fixes).is_some());
+    let first = kept_against_others(&fixes);
     let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));
     // stalls of the machine may hide it in what was measured; then a second look decides
     let at = first["decided_at"].as_f64().unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::support::{in_mid_load, number, run, short, taillab};
-use crate::support::{free_port, reachable, wait_for};
+use crate::support::{bound, free_port, reachable, wait_for};
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);
@@ -68,11 +68,7 @@ fn memcached(port: u16, udp_port: u16) -> Server {
     wait_for_port(port);
     if udp_port > 0 {
         // it binds this one once it listens on the other
-        let local = format!(":{udp_port:04X} ");
-        wait_for("the server's UDP port", || {
-            let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
-            sockets.contains(&local).then_some(())
-        });
+        bound(udp_port);
     }
     server
 }

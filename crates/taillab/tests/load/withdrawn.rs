@@ -85,8 +85,8 @@ fn a_percentile_that_is_withdrawn_is_in_no_file() {
     }
 }
 
-/// Whether a text has this number, and not only its digits within another one.
+/// Whether a text has this whole number, with or without decimal places, and not only its digits within another one.
 fn tells(text: &str, number: &str) -> bool {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.');
-    numbers.any(|found| found.trim_end_matches('.') == number)
+    numbers.any(|found| found.split('.').next() == Some(number))
 }

@@ -289,6 +289,18 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Guarded, u32) {
     (child, server)
 }
 
+/// Waits until a program has bound a UDP port, without binding it for a test.
+pub fn bound(port: u16) {
+    let local = format!(":{port:04X}");
+    wait_for("a bound port", || {
+        let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
+        let mut addresses = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        addresses.any(|own| own.ends_with(&local)).then_some(())
+    });
+}
+
 /// Packets that have come to the network namespace of a process.
 fn packets_to(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap();

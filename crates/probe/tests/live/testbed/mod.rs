@@ -82,10 +82,15 @@ pub(crate) fn keep(name: &str, record: impl FnOnce() -> Recording) {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks again and again until the answer is yes.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
+pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    within(PATIENCE, what, is_so);
+}
+
+/// The same for so long.
+pub(crate) fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + patience;
     while !is_so() {
-        assert!(Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < give_up, "{what}: not within {patience:?}");
         std::thread::sleep(Duration::from_micros(100));
     }
 }

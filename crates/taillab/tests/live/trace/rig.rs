@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use taillab_model::{EventKind, Monotonic, Nanos, RecordingReader};
 
-use crate::support::{free_port, schema, taillab, wait_for};
+use crate::support::{bound, free_port, schema, taillab, wait_for};
 
 /// A process that ends with the test.
 pub struct Running(Child);
@@ -89,18 +89,6 @@ pub fn null_rpc() -> (Running, u16) {
     let address = format!("127.0.0.1:{port}");
     let server = Running::taillab(&format!("serve null-rpc --listen {address}"));
     (server.listening(&address), port)
-}
-
-/// Waits until a program has bound a UDP port, without binding it for a test.
-pub fn bound(port: u16) {
-    let local = format!(":{port:04X}");
-    wait_for("a bound port", || {
-        let sockets = fs::read_to_string("/proc/net/udp").unwrap();
-        let mut addresses = sockets
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(1));
-        addresses.any(|own| own.ends_with(&local)).then_some(())
-    });
 }
 
 /// Starts clients of `target` that run as long as the test, and waits until they have begun.

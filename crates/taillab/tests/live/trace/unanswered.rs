@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::endings::begun;
 use super::rig::{Running, result};
-use crate::support::{free_port, live, signal, taillab};
+use crate::support::{bound, free_port, live, signal, taillab};
 
 /// Sends back every message except each third one.
 const DROPS_A_THIRD: &str = r"
@@ -29,7 +29,7 @@ fn what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain() {
     let program = place.path().join("server.py");
     std::fs::write(&program, DROPS_A_THIRD).unwrap();
     let server = Running::program(&format!("python3 {} {port}", program.display()));
-    super::rig::bound(port);
+    bound(port);
     let child = begun(&server, &place.path().join("trace"));
     // a time-out longer than any stall of the machine, and so many connections that each is idle for longer
     let load = format!(
