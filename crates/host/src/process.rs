@@ -185,8 +185,8 @@ impl Stat {
         policies.contains(&self.policy.cast_signed())
     }
 
-    /// It is exiting.
-    const fn is_ending(&self) -> bool {
+    /// It is exiting, or has.
+    pub(crate) const fn is_ending(&self) -> bool {
         const PF_EXITING: u64 = 0x4;
         self.flags & PF_EXITING != 0
     }

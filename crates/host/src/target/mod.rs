@@ -106,9 +106,13 @@ impl Target {
             return Err(TargetError::NoProcess { pid });
         }
         let name = comm(roots, pid);
-        let not_permitted = || TargetError::NotPermitted {
-            pid,
-            name: name.clone(),
+        // nobody may read the descriptors and namespaces of a process that is ending
+        let not_permitted = || match Stat::of(roots, pid) {
+            Some(stat) if !stat.is_ending() => TargetError::NotPermitted {
+                pid,
+                name: name.clone(),
+            },
+            _ => TargetError::NoProcess { pid },
         };
         // first, since everybody may see that, and root's rights would not help
         if Stat::of(roots, pid).is_some_and(|stat| stat.is_kernel()) {

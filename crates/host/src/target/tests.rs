@@ -315,6 +315,19 @@ fn a_process_that_has_ended_does_not_hide_that_another_cannot_be_seen() {
 }
 
 #[test]
+fn a_process_that_is_ending_is_not_said_to_be_protected() {
+    let machine = nginx();
+    let of_process = || Target::of_process(&machine.roots, 20).unwrap_err();
+    // the kernel has no namespace to show any more
+    fs::remove_file(machine.roots.proc.join("20/ns/net")).unwrap();
+    assert!(matches!(of_process(), TargetError::NotPermitted { .. }));
+    let stat = fs::read_to_string(machine.roots.proc.join("20/stat")).unwrap();
+    // PF_EXITING
+    machine.file("proc/20/stat", &stat.replacen(" -1 0 ", " -1 4 ", 1));
+    assert_eq!(of_process(), TargetError::NoProcess { pid: 20 });
+}
+
+#[test]
 fn this_process_is_found_by_its_own_port() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -186,7 +186,11 @@ fn listening(
         match Target::of_process(roots, command.pid()) {
             Ok(target) if wanted(&target) => {
                 std::thread::sleep(SETTLES_WITHIN);
-                return Target::of_process(roots, command.pid()).map_err(host);
+                match Target::of_process(roots, command.pid()) {
+                    // how it ended is said above
+                    Err(TargetError::NoProcess { .. }) => {}
+                    settled => return settled.map_err(host),
+                }
             }
             Err(error @ (TargetError::NotPermitted { .. } | TargetError::KernelThread { .. })) => {
                 return Err(host(error));
