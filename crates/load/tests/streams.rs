@@ -16,7 +16,7 @@ use streams::{BYTES, Server, client, request, serve};
 use support::ports::free_port;
 use support::{PATIENT, SHORT, is_answered, on_schedule, run};
 use taillab_load::protocol::http::Http;
-use taillab_load::transport::stream::StreamSockets;
+use taillab_load::transport::stream::{Event, StreamSockets, StreamTransport};
 use taillab_load::{
     Client, ClosedLoop, EchoWorkload, Endpoint, Habits, KernelStamps, LoadError, LoadRun, NoHooks,
     OpenLoop, Outcome, Progress, Resource, Sending, StopReason, StreamClient, saturate,
@@ -347,6 +347,18 @@ fn a_server_that_has_too_many_connections_is_not_asked_all_the_time() {
     assert!(accepted <= most, "{accepted} of {most}");
 }
 
+/// The pauses between attempts are our own, and while the machine stands still they are longer.
+#[test]
+fn a_server_that_was_not_asked_for_long_is_not_gone() {
+    let server = Server::start(|_, stream| drop(stream));
+    let mut sockets = StreamSockets::connect(&server.endpoint(), 1, KernelStamps::NONE).unwrap();
+    while !matches!(sockets.receive(None), Event::Ended { .. }) {}
+    // longer than a server may be silent
+    std::thread::sleep(Duration::from_millis(1100));
+    sockets.tend(Nanos::from_secs(1));
+    assert_ne!(sockets.receive(None), Event::Refused);
+}
+
 /// The server reads once and answers one request, whatever it has read.
 #[test]
 fn a_server_that_answers_one_request_per_read_loses_none() {
@@ -483,7 +495,8 @@ fn a_closed_loop_keeps_its_requests_in_flight() {
     for (connections, outstanding) in [(4, 1), (4, 32), (64, 32)] {
         let load = ClosedLoop {
             outstanding,
-            length: Nanos::from_millis(100),
+            // longer than the server's CPU stands still
+            length: Nanos::from_millis(400),
             warm_up: Nanos::from_millis(20),
             seed: 1,
             timeout: OpenLoop::TIMEOUT,

@@ -58,7 +58,7 @@ const OPENING_TAKES: Nanos = Nanos::from_micros(60);
 /// How long opening a connection waits for a gap in the schedule.
 const OVERDUE: Nanos = Nanos::from_micros(200);
 
-/// When no connection has been up for this long, the server counts as gone.
+/// When no connection has been up for this long, and one has been under way as long, the server counts as gone.
 const GONE: Nanos = Nanos::from_secs(1);
 
 /// N stream sockets to one server.
@@ -374,7 +374,8 @@ impl StreamSockets {
                 .push_back((connection as u32, not_dialled(error)));
             return;
         }
-        self.refused = error != Errno::AGAIN;
+        // a Unix socket's backlog is full, or the server took the connection and ended it
+        self.refused = !matches!(error, Errno::AGAIN | Errno::CONNRESET | Errno::PIPE);
         self.reopen_later(connection);
     }
 
@@ -448,12 +449,18 @@ impl StreamSockets {
         (refused && self.up == 0).then_some(Event::Refused)
     }
 
+    /// Whether the server has left a connection unanswered for so long, and there is no other one. The pauses
+    /// between our own attempts say nothing about the server.
+    fn is_gone(&self, at: Monotonic) -> bool {
+        let is_old = |since: Monotonic| at.saturating_since(since) > GONE;
+        let waits = |link: &Link| link.socket.is_some() && is_old(link.attempted);
+        self.up == 0 && is_old(self.last_up) && self.links.iter().any(waits)
+    }
+
     #[cold]
     fn reopen(&mut self, until_next: Nanos) {
         let at = now();
-        if self.up == 0 && at.saturating_since(self.last_up) > GONE {
-            self.refused = true;
-        }
+        self.refused |= self.is_gone(at);
         let Some(&Reverse((due, connection))) = self.closed.peek() else {
             return;
         };
