@@ -1,7 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP as a flag that the run checks.
 
 use std::ffi::c_int;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -49,11 +49,15 @@ impl Interrupt {
     /// # Errors
     /// [`InterruptError`].
     pub fn register() -> Result<Self, InterruptError> {
-        let raised = Arc::new(AtomicBool::new(false));
         let mut signals = vec![SIGINT, SIGTERM];
         if !process::ignores(&Roots::default(), std::process::id(), Signal::HUP) {
             signals.push(SIGHUP);
         }
+        Self::of(signals)
+    }
+
+    fn of(signals: Vec<c_int>) -> Result<Self, InterruptError> {
+        let raised = Arc::new(AtomicBool::new(false));
         let mut registration = Registration {
             raised: Arc::clone(&raised),
             signals: signals.clone(),
@@ -93,9 +97,13 @@ impl Interrupt {
     /// # Errors
     /// There is no pipe to be had.
     pub fn pipe(&self) -> io::Result<InterruptPipe> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (ours, mut theirs) = UnixStream::pair()?;
         for &signal in &self.0.signals {
             signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+        }
+        // one that came before this could not write
+        if self.is_raised() {
+            theirs.write_all(&[0])?;
         }
         Ok(InterruptPipe(ours))
     }
@@ -134,5 +142,29 @@ impl Drop for Registration {
         for id in self.ids.drain(..) {
             signal_hook::low_level::unregister(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use signal_hook::consts::SIGUSR2;
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_that_came_before_the_pipe_is_in_it() {
+        let interrupt = Interrupt::of(vec![SIGUSR2]).unwrap();
+        let at_once = Timespec::default();
+        let is_readable = |pipe: &InterruptPipe| {
+            let mut ready = [PollFd::new(pipe, PollFlags::IN)];
+            poll(&mut ready, Some(&at_once)).unwrap() == 1
+        };
+        let quiet = interrupt.pipe().unwrap();
+        assert!(!is_readable(&quiet));
+        raise(SIGUSR2).unwrap();
+        assert!(is_readable(&quiet));
+        assert!(is_readable(&interrupt.pipe().unwrap()));
     }
 }
