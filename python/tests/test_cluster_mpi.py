@@ -37,7 +37,7 @@ def ended(child):
 
 def test_clients_under_mpirun_begin_together_and_are_merged(server, tmp_path):
     out = tmp_path / "out"
-    words = ["load", server, "-R", "2k", "-d", "300ms", "--warmup", "100ms", "--lead", "2s", "-o", out]
+    words = ["load", server, "-R", "2k", "-d", "300ms", "--warmup", "100ms", "--lead", "5s", "-o", out]
     child = started([*words, "--", "--connections=2", "--floor=off", "--wait=hybrid"], 3)
     said, errors = ended(child)
     # 4: on a busy machine a client may not believe itself

@@ -230,7 +230,8 @@ def test_who_fails_is_named_and_what_the_others_measured_is_kept(prepared, monke
     (folder / "behaviour.json").write_text('{"3": "fails", "4": "hangs"}')
     said, shown = [], []
     monkeypatch.setattr("taillab.cluster.master._AFTER_S", 0.0)
-    hasty = settings(folder, said, shown, waits=Waits(patience_s=1.5, lead_s=0.1))
+    # each rank starts Python twice in this time, beside four others
+    hasty = settings(folder, said, shown, waits=Waits(patience_s=3.0, lead_s=0.1))
     with ranks(folder, [{}, {"fault": "dies"}, {"fault": "stops"}, {}, {}]) as (link, processes):
         assert experiment.load(link, load(), hasty) == FAILED
         os.kill(processes[2].pid, signal.SIGCONT)
@@ -283,7 +284,7 @@ def test_a_request_to_many_servers_lasts_as_long_as_the_slowest(server, tmp_path
     options = ("--connections=2", "--floor=off", "--wait=hybrid")
     wanted = load(rate_per_s=1_000.0, duration_ns=3 * S // 10, options=options)
     with ranks(tmp_path, [{}, {}]) as (link, _):
-        waits = settings(tmp_path, [], shown, waits=Waits(patience_s=20, lead_s=1.5))
+        waits = settings(tmp_path, [], shown, waits=Waits(patience_s=20, lead_s=5))
         assert experiment.fan_out(link, wanted, [server] * 2, waits) in (OK, INVALID)
     found = result(tmp_path)
     fan, rows = found["fan_out"], found["clients"]
@@ -311,7 +312,7 @@ def test_a_rank_that_never_starts_is_named_in_time(prepared):
     folder, _ = prepared
     with ranks(folder, [{}, {}]) as (link, processes):
         os.kill(processes[1].pid, signal.SIGSTOP)
-        master = Master(link, Waits(1.0, 0.5), lambda _: None)
+        master = Master(link, Waits(3.0, 0.5), lambda _: None)
         began = time.monotonic()
         with pytest.raises(SilentRankError, match="rank 2 on a host that has not said its name .* while starting"):
             master.greet("0.1.0")

@@ -17,6 +17,8 @@ from taillab import _commands, _program, _screen
 
 # the longest wait for a condition, on a machine that is busy
 PATIENCE_S = 30
+# CPU time that only the simulation itself takes: it has results by then
+WORKED_S = 0.5
 # a simulation that nobody waits for
 ENDLESS = 10**12
 
@@ -238,14 +240,25 @@ def interrupt_once_it_works(whom="us"):
 
 
 def working_child(parent):
-    """The program that `parent` has started, once it handles Ctrl-C."""
+    """The program that `parent` has started, once it handles Ctrl-C and has something to show."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         for child in children(parent):
-            if int(status(child).get("SigCgt", "0"), 16) >> (signal.SIGINT - 1) & 1:
+            handles = int(status(child).get("SigCgt", "0"), 16) >> (signal.SIGINT - 1) & 1
+            if handles and cpu_s(child) >= WORKED_S:
                 return child
         time.sleep(0.02)
-    raise TimeoutError(f"process {parent} started no program that handles Ctrl-C")
+    raise TimeoutError(f"process {parent} started no program that handles Ctrl-C and works")
+
+
+def cpu_s(process):
+    """How long a process has had a CPU; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    # utime and stime of proc_pid_stat(5)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children(parent):

@@ -193,6 +193,7 @@ fn connections_that_come_and_go_take_no_memory_in_the_ledger_and_no_more_time_ea
     const FEW: u32 = 18_750;
     let few = explained(FEW);
     let many = explained(16 * FEW);
+    let again = explained(FEW);
     for (found, connections) in [(&few, FEW), (&many, 16 * FEW)] {
         assert_eq!(found.matched, u64::from(connections));
         let listed: u64 = found.by_worker.iter().sum();
@@ -200,7 +201,8 @@ fn connections_that_come_and_go_take_no_memory_in_the_ledger_and_no_more_time_ea
         assert!(found.remembered < 25_000, "{}", found.remembered);
         assert!(found.by_worker.len() < 5_000, "{}", found.by_worker.len());
     }
-    let (few, many) = (few.took, many.took);
+    // the machine may have become slower meanwhile
+    let (few, many) = (few.took.max(again.took), many.took);
     assert!(many < 64 * few, "{many:?} for 16 times {few:?}");
 }
 

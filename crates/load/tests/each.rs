@@ -11,7 +11,7 @@ use taillab_load::protocol::http::Http;
 use taillab_load::serve::{Architecture, Responder, Spec};
 use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
-    AnyClient, Client, ClosedLoop, Codec, EachClient, EchoWorkload, Endpoint, KernelStamps,
+    AnyClient, Client, ClosedLoop, Codec, EachClient, EchoWorkload, Endpoint, Hooks, KernelStamps,
     LoadError, LoadRun, NoHooks, Outcome, PingPong, Progress, Resource, StopReason, Waiting,
     ping_pong, saturate,
 };
@@ -259,21 +259,35 @@ fn http_asks_the_server_to_close() {
     assert_eq!(result.record.closing(), Some(Closing::Server));
 }
 
+/// Ends a closed loop once a hundred answers have come.
+struct Enough<'a>(&'a Progress);
+
+impl Hooks for Enough<'_> {
+    fn idle(&mut self, _until_next: Nanos) {}
+
+    fn should_stop(&mut self) -> bool {
+        self.0.received() >= 100
+    }
+}
+
 #[test]
 fn closed_loops_open_connections_too() {
     let server = responder();
     let mut client = client(&server.endpoint(), 8, Closing::Client);
+    let progress = Progress::new();
     let load = ClosedLoop {
         outstanding: 4,
-        length: Nanos::from_millis(50),
+        // answers end it, not time: the server's CPU may stand still at the beginning
+        length: Nanos::from_secs(60),
         warm_up: Nanos::ZERO,
         seed: 1,
         timeout: PATIENT,
         stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
+        progress: &progress,
     };
-    let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
-    assert!(found.responses > 0);
+    let found = saturate(&mut client, &load, &mut Enough(&progress)).unwrap();
+    assert_eq!(found.stopped, Some(StopReason::Hook));
+    assert!(found.responses >= 100);
     assert_eq!(found.errors, LoadErrors::default());
     let load = PingPong {
         warm_up: Nanos::ZERO,

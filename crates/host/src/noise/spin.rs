@@ -252,7 +252,8 @@ mod tests {
             style,
             threshold_ticks: 2_000,
             frequency_hz: 2e9,
-            length: Duration::from_millis(30),
+            // longer than the machine stands still at its beginning
+            length: Duration::from_millis(250),
         }
     }
 

@@ -5,8 +5,8 @@
     reason = "test binaries of two crates include this file"
 )]
 
-use std::io::ErrorKind;
-use std::net::{TcpListener, UdpSocket};
+use std::collections::HashSet;
+use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A port that nobody uses over TCP or UDP and that nobody gets by chance: it is below the range from
@@ -16,16 +16,29 @@ pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const MANY: u32 = 10_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let is_free = |port: u16| {
-        // the host may be without IPv6
-        ["0.0.0.0", "::"].iter().all(|address| {
-            let taken = |error: std::io::Error| error.kind() == ErrorKind::AddrInUse;
-            !TcpListener::bind((*address, port)).is_err_and(taken)
-                && !UdpSocket::bind((*address, port)).is_err_and(taken)
-        })
-    };
+    let taken = ports_in_use();
     let from = std::process::id().wrapping_mul(97);
     let numbers = (0..MANY).map(|_| from.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut ports = numbers.map(|number| (FIRST + number % MANY) as u16);
-    ports.find(|port| is_free(*port)).expect("a free port")
+    ports
+        .find(|port| !taken.contains(port))
+        .expect("a free port")
+}
+
+/// The ports of all sockets here. They are read, not tried: a process that another thread starts meanwhile would have
+/// a copy of the socket that tries, and keep its port until it has become its program.
+fn ports_in_use() -> HashSet<u16> {
+    // the host may be without IPv6
+    let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok();
+    let text: String = ["tcp", "tcp6", "udp", "udp6"]
+        .into_iter()
+        .filter_map(table)
+        .collect();
+    let local = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    // in the first line of each table there are words
+    let ports =
+        local.filter_map(|address| u16::from_str_radix(address.rsplit(':').next()?, 16).ok());
+    ports.collect()
 }

@@ -63,6 +63,8 @@ impl Browser {
                 "--disable-component-update",
                 "--disable-sync",
                 "--hide-scrollbars",
+                // otherwise a press before the first paint is dropped, and answered as if it had arrived
+                "--allow-pre-commit-input",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             // its sockets go with the profile

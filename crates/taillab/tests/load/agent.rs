@@ -17,7 +17,7 @@ use super::support::{Ran, finish, lost_its_median, number, responder};
 use crate::support::first_unspoiled;
 
 /// Far enough ahead for a client to connect, on a machine that is busy with other tests.
-const AHEAD_NS: u64 = 2_000_000_000;
+const AHEAD_NS: u64 = 4_000_000_000;
 
 fn agent(plan: &Value, more: &[&str]) -> Ran {
     let place = tempfile::tempdir().unwrap();

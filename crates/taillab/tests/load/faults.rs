@@ -299,7 +299,7 @@ fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
         "--json",
         "-q",
         "-R",
-        "1000",
+        "400",
         "-d",
         "500ms",
         "--warmup",

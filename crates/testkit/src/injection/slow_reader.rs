@@ -138,6 +138,9 @@ fn take(
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
 
     use taillab_host::cpus;
 
@@ -151,13 +154,17 @@ mod tests {
             request_bytes: 4,
             response_bytes: 128 << 10,
         };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
         let server = std::thread::spawn(move || {
             let (mut connection, _) = listener.accept().unwrap();
             let mut request = [0; 4];
             let mut answered = 0;
-            while connection.read_exact(&mut request).is_ok()
-                && connection.write_all(&vec![7; 128 << 10]).is_ok()
-            {
+            while connection.read_exact(&mut request).is_ok() {
+                counted.fetch_add(1, Relaxed);
+                if connection.write_all(&vec![7; 128 << 10]).is_err() {
+                    break;
+                }
                 answered += 1;
             }
             answered
@@ -165,7 +172,12 @@ mod tests {
         let cpu = cpus::allowed().unwrap().first().unwrap();
         let testbed = Testbed::loopback().unwrap();
         let reader = slow_reader(&testbed, cpu, from).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        // it asks again once it has read the answer
+        let began = Instant::now();
+        while asked.load(Relaxed) < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let truth = reader.stop();
         assert!(server.join().unwrap() >= truth.intervals.len());
         assert!(!truth.intervals.is_empty());
