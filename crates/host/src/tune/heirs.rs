@@ -80,9 +80,9 @@ impl Tree {
             let new = threads(roots, pid)
                 .into_iter()
                 .filter_map(|tid| ProcessIdentity::of(roots, tid))
-                .filter(|thread| thread.start_time_ticks > since_ticks);
+                .filter(|thread| thread.start_time_ticks >= since_ticks);
             tree.threads.insert(pid, new.collect());
-            if stat.start_time_ticks > since_ticks {
+            if stat.start_time_ticks >= since_ticks {
                 tree.children.entry(stat.parent).or_default().push(pid);
             }
         }

@@ -105,6 +105,14 @@ fn it_runs_where_and_as_whom_it_was_told() {
     })
     .unwrap();
     let pid = server.pid();
+    // the kernel shows it at the end of exec, a moment after it has told us that it succeeds: until then the
+    // process has the right by which its program is opened
+    let environment = || fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    eventually("its environment", || {
+        let environment = environment();
+        let mut variables = environment.split('\0');
+        variables.any(|variable| variable == "TAILLAB_TEST=here")
+    });
     let (uid, gid) = (user.uid, user.gid);
     assert_eq!(status(pid, "Uid"), format!("{uid} {uid} {uid} {uid}"));
     assert_eq!(status(pid, "Gid"), format!("{gid} {gid} {gid} {gid}"));
@@ -117,13 +125,6 @@ fn it_runs_where_and_as_whom_it_was_told() {
         format!("net:[{}]", namespace.inode())
     );
     assert_eq!(server.threads(), [pid]);
-    // the kernel shows it at the end of exec, a moment after it has told us that it succeeds
-    let environment = || fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
-    eventually("its environment", || {
-        let environment = environment();
-        let mut variables = environment.split('\0');
-        variables.any(|variable| variable == "TAILLAB_TEST=here")
-    });
     // and nothing of ours that it does not need
     let environment = environment();
     for own in ["HOME=/", "USER=nobody"] {

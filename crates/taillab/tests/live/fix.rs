@@ -136,13 +136,14 @@ fn too_noisy(fixes: &[Value]) -> Option<String> {
     is_noisy.then(|| reason.to_owned())
 }
 
-/// Says so if the machine was so slow that there was no time for a trial after the control.
-fn ran_out(fixes: &[Value]) -> Option<String> {
+/// Says so if the machine was so slow that there was no time for a trial after the control or, where nothing that helps
+/// was found, for all of them.
+fn ran_out(fixes: &[Value], hides: bool) -> Option<String> {
     let mut reasons = fixes.iter().filter_map(|fix| fix["reason"].as_str());
     let spent =
         reasons.find(|reason| reason.starts_with("not tried: the budget was already spent"));
     let is_untried = fixes[1..].iter().all(|fix| fix["pairs"] == 0);
-    spent.filter(|_| is_untried).map(str::to_owned)
+    spent.filter(|_| hides || is_untried).map(str::to_owned)
 }
 
 /// How often the machine may spoil a run. By design the control "improves" in about one of twenty.
@@ -163,7 +164,7 @@ fn spoiled(fixes: &[Value], hides: bool, still: Duration) -> Option<String> {
         (hides && still > STANDSTILL).then(|| format!("it stood still for {still:?}: {reasons:#?}"))
     };
     too_noisy(fixes)
-        .or_else(|| ran_out(fixes))
+        .or_else(|| ran_out(fixes, hides))
         .or_else(stood_still)
 }
 
@@ -174,6 +175,7 @@ fn budget(attempt: usize, seconds: u32) -> String {
 
 /// A run that the machine did not spoil: in it, `decided` finds a decision.
 fn on_an_even_machine<T>(
+    attempts: usize,
     mut run: impl FnMut(usize) -> (Vec<Value>, T),
     decided: impl Fn(&[Value]) -> bool,
 ) -> (Vec<Value>, T) {
@@ -182,7 +184,7 @@ fn on_an_even_machine<T>(
         let (fixes, other) = run(number);
         (fixes, other, canary.end())
     };
-    let (fixes, other, still) = first_unspoiled(ATTEMPTS, attempt, |(fixes, _, still)| {
+    let (fixes, other, still) = first_unspoiled(attempts, attempt, |(fixes, _, still)| {
         spoiled(fixes, !decided(fixes), *still)
     });
     assert!(
@@ -216,8 +218,8 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
             dir = place.path().join(format!("run-{attempt}-{again}"));
             taillab()
                 .args(FIX)
-                // for the control and the best forecast
-                .args(["--fix-budget", &budget(attempt, 18), "-o"])
+                // for the control and the best forecast: with more, the others would share the error of the test
+                .args(["--fix-budget", "18s", "-o"])
                 .arg(&dir)
                 .output()
                 .unwrap()
@@ -225,7 +227,8 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         ended_and_left_nothing(&output, (&burners, &before), &machine);
         (fixes_of(&result(&output)), dir)
     };
-    let (fixes, dir) = on_an_even_machine(run, |fixes| kept_against_others(fixes).is_some());
+    // a single pair of the nine may be spoiled, so that many attempts are
+    let (fixes, dir) = on_an_even_machine(8, run, |fixes| kept_against_others(fixes).is_some());
     let first = kept_against_others(&fixes);
     let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));
     // stalls of the machine may hide it in what was measured; then a second look decides
@@ -365,12 +368,17 @@ impl Disturbed {
     }
 }
 
-/// Whether p99 is clearly less with it, or it was kept. Against two programs that take all they get, real time
-/// or a better niceness helps much, but a stall of the machine can hide that in the measured values.
+/// Whether p99 is clearly less with it, or it was kept. Against two programs that take all they get, real time or a better
+/// niceness takes most of it away. A stall in a few blocks decides p99 over all of them, and hardly that of a typical pair.
 fn helps(fix: &Value) -> bool {
-    let mut measured = fix["measured"].as_array().unwrap().iter();
-    let p99 = measured.find(|at| at["q"].as_f64() == Some(0.99));
-    fix["outcome"] == "kept" || p99.is_some_and(|at| at["value"].as_f64().unwrap() < 0.9)
+    let p99 = |list: &str| {
+        let mut ratios = fix[list].as_array().into_iter().flatten();
+        let at = ratios.find(|at| at["q"].as_f64() == Some(0.99));
+        at.and_then(|at| at["value"].as_f64())
+    };
+    fix["outcome"] == "kept"
+        || p99("measured").is_some_and(|ratio| ratio < 0.9)
+        || p99("typical").is_some_and(|ratio| ratio < 0.5)
 }
 
 #[test]
@@ -400,7 +408,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
         disturbed.is_as_it_was();
         (fixes_of(&result(&output)), ())
     };
-    let (fixes, ()) = on_an_even_machine(run, |fixes| fixes[1..].iter().any(helps));
+    let (fixes, ()) = on_an_even_machine(ATTEMPTS, run, |fixes| fixes[1..].iter().any(helps));
     let tried = fixes[1..]
         .iter()
         .filter(|fix| fix["pairs"].as_u64() > Some(0));

@@ -10,7 +10,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 use taillab_load::serve::Listen;
 
-use super::support::{responder, run, short};
+use super::support::{lost_its_median, responder, run, short};
 use crate::support::first_unspoiled;
 
 /// The percentiles of a distribution in JSON that have no value, by their probabilities.
@@ -42,17 +42,6 @@ fn response_times(file: &Path) -> Vec<i64> {
     times
 }
 
-/// What spoils an attempt: the generator was held up for so long that it sent too little, or too late.
-fn was_held_up(printed: &Value) -> Option<String> {
-    let mut warnings = printed["verdict"]["warnings"].as_array().unwrap().iter();
-    let of_generator = |warning: &&Value| {
-        let key = warning["key"].as_str().unwrap();
-        ["rate_missed", "late_client", "arrivals"].contains(&key)
-    };
-    let held_up = warnings.find(of_generator);
-    held_up.map(|warning| warning["text"].to_string())
-}
-
 /// The interval of a percentile that is told may end at the very request that is p99: stalls widen it.
 fn has_bound(distribution: &Value, ns: i64) -> bool {
     let mut all = distribution["quantiles"].as_array().unwrap().iter();
@@ -73,9 +62,9 @@ fn a_percentile_that_is_withdrawn_is_in_no_file() {
     let spoiled = |(printed, dir): &(Value, PathBuf)| {
         let p99 = p99_of(&dir.join("requests.parquet"));
         let is_bound = has_bound(&printed["load"]["response_time"], p99);
-        was_held_up(printed).or_else(|| is_bound.then(|| format!("{p99} ns ends an interval")))
+        lost_its_median(printed).or_else(|| is_bound.then(|| format!("{p99} ns ends an interval")))
     };
-    let (printed, dir) = first_unspoiled(5, attempt, spoiled);
+    let (printed, dir) = first_unspoiled(10, attempt, spoiled);
     let withdrawn = unknown(&printed["load"]["response_time"]);
     let first = withdrawn.iter().copied().fold(f64::MAX, f64::min);
     // 160 requests have a median; their p99 is one of two

@@ -10,17 +10,21 @@ use taillab_host::process::set_fifo;
 
 use super::Meanwhile;
 
-/// A real-time thread that only sleeps, on the first CPU: the server's, where no other is asked for. No program
-/// goes before it, so if it wakes up late, the machine stood still.
-pub struct Canary(Meanwhile<Duration>);
+/// Real-time threads that only sleep, one on each CPU: the server's and its clients'. No program goes before them, so
+/// if one wakes up late, its CPU stood still.
+pub struct Canary(Vec<Meanwhile<Duration>>);
 
 impl Canary {
     const NAP: Duration = Duration::from_millis(2);
 
-    /// Starts it.
+    /// Starts them.
     pub fn start() -> Self {
-        let cpu = CpuSet::single(allowed().unwrap().first().unwrap());
-        Self(Meanwhile::start("canary", move |stop| {
+        Self(allowed().unwrap().iter().map(Self::on).collect())
+    }
+
+    fn on(cpu: u32) -> Meanwhile<Duration> {
+        let cpu = CpuSet::single(cpu);
+        Meanwhile::start("canary", move |stop| {
             pin_current_thread(&cpu).unwrap();
             set_fifo(0, 99).unwrap();
             let mut longest = Duration::ZERO;
@@ -30,11 +34,12 @@ impl Canary {
                 longest = longest.max(began.elapsed() - Self::NAP);
             }
             longest
-        }))
+        })
     }
 
-    /// Ends it: for how long the machine stood still at most.
+    /// Ends them: for how long a CPU stood still at most.
     pub fn end(self) -> Duration {
-        self.0.end()
+        let all = self.0.into_iter().map(Meanwhile::end);
+        all.max().unwrap_or_default()
     }
 }

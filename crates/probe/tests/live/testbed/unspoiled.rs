@@ -5,6 +5,8 @@
     reason = "test binaries of two crates include this file"
 )]
 
+use std::time::Instant;
+
 /// The first of at most `attempts` that the machine did not spoil. `spoiled` names what proves that it did, as
 /// the recording, the program or the kernel says it: never that what is tested does not hold.
 #[track_caller]
@@ -15,11 +17,14 @@ pub fn first_unspoiled<T>(
 ) -> T {
     let mut reasons = Vec::new();
     for attempt in 0..attempts {
+        let began = Instant::now();
         let found = run(attempt);
         let Some(reason) = spoiled(&found) else {
             return found;
         };
-        eprintln!("attempt {attempt} is spoiled: {reason}");
+        let took = began.elapsed().as_secs_f64();
+        // the suite has as much more time
+        eprintln!("attempt {attempt} is spoiled after {took:.1} s: {reason}");
         reasons.push(reason);
     }
     panic!("every attempt is spoiled: {reasons:#?}");

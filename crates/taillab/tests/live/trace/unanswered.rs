@@ -42,10 +42,10 @@ fn what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain() {
     let load: Value = serde_json::from_slice(&load.stdout).unwrap();
     let timeouts = load["load"]["errors"]["timeouts"].as_u64().unwrap();
     assert!(timeouts > 100, "{load:#}");
-    assert_eq!(
-        traced["matching"]["unanswered"], timeouts,
-        "{}",
-        traced["matching"]
-    );
-    assert_eq!(traced["measured"]["sojourn"]["unanswered"], timeouts);
+    let matching = &traced["matching"];
+    let [unanswered, hidden] =
+        ["unanswered", "blind_requests"].map(|what| matching[what].as_u64().unwrap());
+    let is_seen = unanswered.abs_diff(timeouts) <= hidden;
+    assert!(is_seen, "{timeouts}: {matching}");
+    assert_eq!(traced["measured"]["sojourn"]["unanswered"], unanswered);
 }
