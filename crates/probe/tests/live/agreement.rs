@@ -61,21 +61,24 @@ fn assert_agreement(
     options: &MatchOptions,
     what: &str,
 ) {
-    let attempt = |number| {
-        if number > 0 {
-            std::thread::sleep(std::time::Duration::from_secs(1));
-        }
-        differences(record(), options)
-    };
-    let (shares, seen) = first_unspoiled(ATTEMPTS, attempt, |(_, seen)| {
+    let attempt = |_| differences(record(), options);
+    let (shares, seen, disordered) = first_unspoiled(ATTEMPTS, attempt, |(_, seen, _)| {
         (*seen < FEWEST).then(|| format!("{what}: {seen} requests outside of blind windows"))
     });
+    assert!(
+        disordered.len() as f64 <= 0.01 * f64::from(seen),
+        "{} of {seen}: {disordered:?}",
+        disordered.len()
+    );
     assert_small(shares, seen, what);
 }
 
-/// How far apart each stamp of two recordings is, as shares of the sojourn, and the number of requests
-/// outside of blind windows.
-fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>; 6], u32) {
+/// How far apart each stamp of two recordings is, as shares of the sojourn, the number of requests
+/// outside of blind windows, and those of them whose stamps are out of order.
+fn differences(
+    recordings: [Recording; 2],
+    options: &MatchOptions,
+) -> ([Vec<f64>; 6], u32, Vec<[Stamps; 2]>) {
     let [best, other]: [Matched; 2] =
         recordings.map(|recording| match_events(recording.into_events(), options));
     // the better probe is attached last and detached first: the other has all of its requests
@@ -100,12 +103,7 @@ fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>
             disordered.push(pair);
         }
     }
-    assert!(
-        disordered.len() as f64 <= 0.01 * f64::from(seen),
-        "{} of {seen}: {disordered:?}",
-        disordered.len()
-    );
-    (shares, seen)
+    (shares, seen, disordered)
 }
 
 fn assert_small(shares: [Vec<f64>; 6], seen: u32, what: &str) {

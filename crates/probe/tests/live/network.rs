@@ -563,15 +563,12 @@ fn payload_follows_its_segment() {
     }
 }
 
-#[test]
-fn segments_that_are_sent_again_are_seen() {
-    let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
-        return;
-    };
+/// What is recorded while a server that does not hear its client sends a response again and again, and the client's port.
+fn unheard() -> (Vec<Event>, u16) {
     let (server, client, device) = joined();
     let own = ServerProcesses::These(vec![std::process::id()]);
     let spec = ProbeSpec {
-        disturbances: Disturbances::RETRANSMIT,
+        disturbances: Disturbances::RETRANSMIT | Disturbances::SCHED,
         ..spec(device, Transport::Tcp, own)
     };
     let (cut_off, wait_cut_off) = channel();
@@ -612,18 +609,47 @@ fn segments_that_are_sent_again_are_seen() {
             stream.local_addr().expect("it is connected").port()
         });
     });
-    let peers = peers(&events);
+    (events, port)
+}
+
+/// How many segments of the first response were said to be sent again, and how many left so.
+fn sent_again(events: &[Event], port: u16) -> (usize, usize) {
+    let peers = peers(events);
     let is_wanted = |key: RequestKey| peers[&key.connection] == (CLIENT, port).into();
     let again = |event: &&Event| matches!(event.kind, EventKind::Retransmitted { key } if is_wanted(key) && key.id == 0);
     let resent = |event: &&Event| matches!(event.kind, EventKind::SegmentOut { resent: true, key, .. } if is_wanted(key));
-    let announced = events.iter().filter(again).count();
+    (
+        events.iter().filter(again).count(),
+        events.iter().filter(resent).count(),
+    )
+}
+
+#[test]
+fn segments_that_are_sent_again_are_seen() {
+    let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
+        return;
+    };
+    // each leaves in a timer of the kernel, which may run on top of a thread on top of which the probe is blind
+    let hidden = |(events, port): &(Vec<Event>, u16)| {
+        let options = MatchOptions::for_streams(Nanos::from_secs(5), false);
+        let is_blind = !match_events(events.iter().copied(), &options)
+            .blind
+            .is_empty();
+        (sent_again(events, *port) == (0, 0) && is_blind)
+            .then(|| "all were sent again unseen".to_owned())
+    };
+    let (events, port) = first_unspoiled(ATTEMPTS, |_| unheard(), hidden);
+    let (announced, left) = sent_again(&events, port);
     assert!(announced >= 1);
-    assert_eq!(events.iter().filter(resent).count(), announced);
+    assert_eq!(left, announced);
 }
 
 /// Calls on one connection, and which of them have a response that is lost at first.
 const CALLS_WITH_LOSSES: usize = 12;
 const LOST: [usize; 3] = [3, 4, 9];
+
+/// Three timers of the kernel must be seen, and each time an address must be back within 200 ms.
+const ATTEMPTS_WITH_LOSSES: usize = 20;
 
 /// What was recorded of such calls.
 struct LossyCalls {
@@ -708,7 +734,7 @@ fn responses_that_are_lost_are_counted_and_their_clients_wait_is_known() {
     };
     let LossyCalls {
         events, received, ..
-    } = first_unspoiled(ATTEMPTS, |_| LossyCalls::make(), spoiled);
+    } = first_unspoiled(ATTEMPTS_WITH_LOSSES, |_| LossyCalls::make(), spoiled);
     let options = MatchOptions::for_streams(Nanos::from_secs(5), false);
     let matched = match_events(events, &options);
     assert_eq!(matched.requests.len(), CALLS_WITH_LOSSES);

@@ -79,18 +79,29 @@ fn slices_of(events: &[Event]) -> Vec<Slice> {
     slices.to_vec()
 }
 
-/// After how many slices more than the ends is recorded. Attaching and detaching take their time, so this looks
-/// at the middle third of the time to the next slice.
+/// Requests that come in for so long without anything else show that only the ends are recorded: the timer of a busy CPU
+/// alone would interrupt that.
+const ENDS_ALONE: Nanos = Nanos::from_millis(20);
+const REQUESTS_ALONE: usize = 10;
+
+/// After how many slices more than the ends is recorded until the next one. Attaching and detaching take their time, so the
+/// ends need to be alone for a while only.
 fn count_late(slices: &[Slice], events: &[Event]) -> usize {
     let is_late = |pair: &&[Slice]| {
         let ([_, (_, end)], [(_, begin), _]) = (pair[0], pair[1]);
-        let third = Nanos::new(begin.saturating_since(end).get() / 3);
-        let (from, to) = (end + third, end + third + third);
-        events.iter().any(|event| {
-            let is_sliced = !event.kind.is_always_recorded()
-                && !matches!(event.kind, EventKind::MajorFault { .. });
-            is_sliced && from <= event.at && event.at <= to
-        })
+        let from = events.partition_point(|event| event.at <= end);
+        let to = events.partition_point(|event| event.at < begin);
+        let (mut since, mut requests) = (end, 0);
+        let is_alone = |event: &Event| {
+            match event.kind {
+                EventKind::PacketIn { .. } | EventKind::SegmentIn { .. } => requests += 1,
+                EventKind::MajorFault { .. } => {}
+                kind if kind.is_always_recorded() => {}
+                _ => (since, requests) = (event.at, 0),
+            }
+            requests >= REQUESTS_ALONE && event.at.saturating_since(since) >= ENDS_ALONE
+        };
+        !events[from..to.max(from)].iter().any(is_alone)
     };
     slices.windows(2).filter(is_late).count()
 }

@@ -604,7 +604,8 @@ fn responses_that_wait_in_the_queue_of_a_device_keep_their_stamps() {
     };
     // a timer of the kernel lets them leave, on top of any thread, and so of one on top of which the probe is blind
     let spoiled = |(_, _, left): &(_, _, HashMap<Monotonic, u16>)| {
-        (left.len() <= 190).then(|| format!("{} of 200 were seen to leave", left.len()))
+        // more than half of them must have waited, see below
+        (left.len() < 150).then(|| format!("{} of 200 were seen to leave", left.len()))
     };
     let (recording, received, left) = first_unspoiled(ATTEMPTS, attempt, spoiled);
     let period = Nanos::from_secs(60);

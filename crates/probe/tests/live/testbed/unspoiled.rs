@@ -5,7 +5,11 @@
     reason = "test binaries of two crates include this file"
 )]
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Before the second attempt; longer and longer before those that follow.
+const REST: Duration = Duration::from_millis(250);
 
 /// The first of at most `attempts` that the machine did not spoil. `spoiled` names what proves that it did, as
 /// the recording, the program or the kernel says it: never that what is tested does not hold.
@@ -18,6 +22,8 @@ pub fn first_unspoiled<T>(
     let mut reasons = Vec::new();
     for attempt in 0..attempts {
         let began = Instant::now();
+        // what spoiled the last one, as threads of init on a CPU, often lasts for seconds
+        thread::sleep(REST * attempt.min(4) as u32);
         let found = run(attempt);
         let Some(reason) = spoiled(&found) else {
             return found;
