@@ -14,7 +14,6 @@ tests of `test`. Everything is counted in the last line, and the exit code follo
 import argparse
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -34,8 +33,6 @@ MAY_SKIP = os.environ.get("TAILLAB_SKIP_LIVE") == "1"
 # Two looks at the machine, before a suite and after it, may miss a spell between them: it may take SPELL times as long.
 # From a slowness of DISTURBED on, other programs take the CPUs, and it may take UNSURE times as long.
 DISTURBED, SPELL, UNSURE = 1.25, 1.25, 2
-# What a test says of an attempt that the machine spoiled: it makes another one.
-SPOILED = re.compile(r"is spoiled after ([\d.]+) s:")
 
 
 def main():
@@ -138,8 +135,8 @@ class Run:
         self.seconds.setdefault((suite.stage, suite.name), []).append((took, suite.limit_s, slowness))
         say(f"{suite.stage}: {suite.name}, {tally(results)}, {took:.1f} s")
         if not self.options.only and suite.stage != "soak":
-            spoiled = [float(s) for result in results for s in SPOILED.findall(result.said or "")]
-            self.check_limit(suite, took - sum(spoiled), slowness, bool(spoiled))
+            spoiled_s = sum(result.spoiled_s() for result in results)
+            self.check_limit(suite, took - spoiled_s, slowness, spoiled_s > 0)
 
     def check_limit(self, suite, took, slowness, is_repeated):
         """Going over it fails `make check`, so that whoever makes the tests slower notices. Who only wants to know whether

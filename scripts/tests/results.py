@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 OUTCOMES = ("passed", "failed", "skipped", "not run")
 # A test that cannot run here says so in a line of this form; libtest knows only its own `ignored`.
 SKIPPED = re.compile(r"SKIPPED (.*)")
+# What it says of an attempt that the machine spoiled, before it makes another one.
+SPOILED = re.compile(r"is spoiled after ([\d.]+) s:")
 
 
 @dataclass
@@ -21,6 +23,10 @@ class Result:
     said: str = ""
     # what it lacks comes from a network, and is no part of the program
     lacks_network: bool = False
+
+    def spoiled_s(self):
+        """How long its attempts took that the machine spoiled, in seconds."""
+        return sum(float(seconds) for seconds in SPOILED.findall(self.said))
 
 
 def closing_line(results):

@@ -51,6 +51,11 @@ class Counting(unittest.TestCase):
         self.assertIn("it needs a disk", found["second"].said)
         self.assertIn("what it said", found["third"].said)
 
+    def test_attempts_that_the_machine_spoiled_are_not_the_suites_time(self):
+        said = r"attempt 0 is spoiled after 2.5 s: late\nattempt 1 is spoiled after 5.0 s: late\n"
+        found = outcomes(started("first"), ended("first", f'ok", "stdout": "{said}'), started("second"), ended("second"))
+        self.assertEqual([found[name].spoiled_s() for name in ("first", "second")], [7.5, 0])
+
     def test_a_binary_that_dies_fails_the_test_that_ran_and_hides_none(self):
         found = outcomes(started("first"), ended("first"), started("second"), "kill -SEGV $$")
         self.assertEqual([found[name].outcome for name in ("first", "second", "third", "fourth")],
