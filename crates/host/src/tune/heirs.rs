@@ -71,6 +71,7 @@ struct Tree {
 }
 
 impl Tree {
+    /// What began in that tick is among it, since it may have begun after the apply.
     fn read(roots: &Roots, since_ticks: u64) -> Self {
         let mut tree = Self::default();
         for pid in numbers_in(&roots.proc) {
@@ -142,6 +143,9 @@ mod tests {
         add(20, 20, 7, 200, "0");
         add(21, 21, 7, 200, "0-1");
         add(22, 22, 7, 200, "3");
+        // in the tick in which the apply began, and before it
+        add(23, 23, 7, 100, "0");
+        add(24, 24, 7, 99, "0");
         let mut head = Head::new(&roots, false, Vec::new()).unwrap();
         head.began_ticks = 100;
         let mut found: Vec<(u32, String, usize)> = of(&roots, &head, &entries)
@@ -155,6 +159,7 @@ mod tests {
         let wanted = [
             (20_u32, "0,2".to_owned(), 1_usize),
             (21, "0-3".to_owned(), 0),
+            (23, "0,2".to_owned(), 1),
         ];
         assert_eq!(found, wanted);
     }
