@@ -213,9 +213,12 @@ impl<'a> Screen<'a> {
         if self.p99.len() > HISTORY {
             self.p99.pop_front();
         }
-        self.shown.last = last;
-        self.shown.whole = self.whole.moment();
-        self.shown.p99_history = self.p99.iter().copied().collect();
+        // where only figures are served, nobody sees it
+        if self.tty.is_some() {
+            self.shown.last = last;
+            self.shown.whole = self.whole.moment();
+            self.shown.p99_history = self.p99.iter().copied().collect();
+        }
     }
 
     fn moment(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) -> Moment {

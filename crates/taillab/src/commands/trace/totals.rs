@@ -1,11 +1,17 @@
 //! All windows of a live view together, in bounded memory.
 
+use std::cmp::Reverse;
+
 use taillab_experiment::pipeline::Analysed;
-use taillab_model::explanation::{CauseShare, Share};
+use taillab_model::explanation::{CauseShare, Culprit, OTHER_THREADS, Share, nameless};
 use taillab_model::summary::Matching;
 use taillab_model::{Histogram, Lacking, Nanos};
 use taillab_report::live::Moment;
 use taillab_report::stages;
+
+/// So many threads have sums of their own after those with the least excess were joined, and up to twice as many before: a
+/// server may start one for each connection, and a trace may go on for days.
+const KEPT: usize = 256;
 
 /// Sums and a histogram, so that percentiles are over all requests and not averages over windows.
 #[derive(Default)]
@@ -36,6 +42,7 @@ impl Totals {
         for cause in &result.causes {
             self.add_cause(cause);
         }
+        self.join_smallest();
     }
 
     fn add_matching(&mut self, new: &Matching) {
@@ -63,6 +70,21 @@ impl Totals {
                 old.longest_event_ns = old.longest_event_ns.max(new.longest_event_ns);
             }
         }
+    }
+
+    /// Joins the threads with the least excess by their cause, once there are very many.
+    fn join_smallest(&mut self) {
+        let all = std::mem::take(&mut self.causes);
+        let (mut threads, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_of_one_thread);
+        self.causes = others;
+        if threads.len() > 2 * KEPT {
+            threads.sort_by_key(|cause| Reverse(cause.excess_ns));
+            for mut cause in threads.split_off(KEPT) {
+                cause.culprit = cause.culprit.as_ref().map(other_threads);
+                self.add_cause(&cause);
+            }
+        }
+        self.causes.append(&mut threads);
     }
 
     /// Everything so far.
@@ -96,9 +118,82 @@ impl Totals {
     }
 }
 
+/// Whether the culprit is one of those that come without end; the other kinds are few.
+fn is_of_one_thread(cause: &CauseShare) -> bool {
+    match &cause.culprit {
+        Some(
+            who @ (Culprit::Thread { .. }
+            | Culprit::OwnThread { .. }
+            | Culprit::Worker { .. }
+            | Culprit::SharedCpu { .. }
+            | Culprit::Chain { .. }),
+        ) => *who != other_threads(who),
+        _ => false,
+    }
+}
+
+/// What threads are called together with others of their kind.
+fn other_threads(who: &Culprit) -> Culprit {
+    let name = nameless(OTHER_THREADS);
+    match who {
+        Culprit::Worker { .. } => Culprit::Worker {
+            name,
+            tid: OTHER_THREADS,
+        },
+        _ => Culprit::Thread {
+            name,
+            pid: None,
+            tid: None,
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use taillab_model::explanation::Cause;
+
     use super::*;
+
+    fn slow_worker(tid: u32, excess_ns: u64) -> CauseShare {
+        CauseShare {
+            cause: Cause::SlowService,
+            culprit: Some(Culprit::Worker {
+                name: "a thread for each connection".into(),
+                tid,
+            }),
+            share: Share::default(),
+            excess_share_above_p99: Share::default(),
+            excess_ns: Nanos::new(excess_ns),
+            requests: 1,
+            events: 1,
+            mean_event_ns: 0.0,
+            median_event_ns: None,
+            longest_event_ns: None,
+            requests_per_event: 1.0,
+        }
+    }
+
+    #[test]
+    fn threads_that_come_without_end_take_no_memory_and_lose_no_time() {
+        const ALWAYS_THERE: u32 = 7;
+        let mut whole = Totals::default();
+        for window in 0..200 {
+            whole.add_cause(&slow_worker(ALWAYS_THERE, 100));
+            for n in 0..60 {
+                whole.add_cause(&slow_worker(1_000 + 60 * window + n, 10));
+            }
+            whole.join_smallest();
+            assert!(whole.causes.len() <= 2 * KEPT + 1, "{}", whole.causes.len());
+        }
+        let sum: Nanos = whole.causes.iter().map(|cause| cause.excess_ns).sum();
+        assert_eq!(sum, Nanos::new(200 * (100 + 60 * 10)));
+        let of = |tid| {
+            let is_it = |cause: &&CauseShare| matches!(cause.culprit, Some(Culprit::Worker { tid: found, .. }) if found == tid);
+            whole.causes.iter().find(is_it).unwrap()
+        };
+        assert_eq!(of(ALWAYS_THERE).excess_ns, Nanos::new(200 * 100));
+        assert!(of(OTHER_THREADS).events > 60 * 200 - 2 * KEPT as u64);
+    }
 
     #[test]
     fn quantiles_are_of_all_requests_and_only_of_enough() {
