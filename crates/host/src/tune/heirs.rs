@@ -71,7 +71,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// What began in that tick is among it, since it may have begun after the apply.
+    /// What began in that very tick counts, too: it may have begun after the apply.
     fn read(roots: &Roots, since_ticks: u64) -> Self {
         let mut tree = Self::default();
         for pid in numbers_in(&roots.proc) {

@@ -16,7 +16,7 @@ pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const MANY: u32 = 10_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let taken = ports_in_use();
+    let taken = ports_in_use(&["tcp", "tcp6", "udp", "udp6"]);
     let from = std::process::id().wrapping_mul(97);
     let numbers = (0..MANY).map(|_| from.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut ports = numbers.map(|number| (FIRST + number % MANY) as u16);
@@ -25,15 +25,12 @@ pub fn free_port() -> u16 {
         .expect("a free port")
 }
 
-/// The ports of all sockets here. They are read, not tried: a process that another thread starts meanwhile would have
-/// a copy of the socket that tries, and keep its port until it has become its program.
-fn ports_in_use() -> HashSet<u16> {
+/// The ports of all sockets in these tables of the kernel. They are read, not tried: a process that another thread starts
+/// meanwhile would have a copy of the socket that tries, and keep its port until it has become its program.
+pub fn ports_in_use(tables: &[&str]) -> HashSet<u16> {
     // the host may be without IPv6
-    let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok();
-    let text: String = ["tcp", "tcp6", "udp", "udp6"]
-        .into_iter()
-        .filter_map(table)
-        .collect();
+    let table = |name: &&str| fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok();
+    let text: String = tables.iter().filter_map(table).collect();
     let local = text
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1));

@@ -218,7 +218,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
             dir = place.path().join(format!("run-{attempt}-{again}"));
             taillab()
                 .args(FIX)
-                // for the control and the best forecast: with more, the others would share the error of the test
+                // for the control and the best forecast alone: further trials would each need stronger proof
                 .args(["--fix-budget", "18s", "-o"])
                 .arg(&dir)
                 .output()
@@ -227,7 +227,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         ended_and_left_nothing(&output, (&burners, &before), &machine);
         (fixes_of(&result(&output)), dir)
     };
-    // a single pair of the nine may be spoiled, so that many attempts are
+    // the proof allows one bad pair of nine, so the machine spoils many attempts
     let (fixes, dir) = on_an_even_machine(8, run, |fixes| kept_against_others(fixes).is_some());
     let first = kept_against_others(&fixes);
     let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));

@@ -30,6 +30,7 @@ use tempfile::TempDir;
 
 pub use self::canary::Canary;
 pub use self::ports::free_port;
+use self::ports::ports_in_use;
 pub use self::unspoiled::first_unspoiled;
 
 /// A short run at a low rate: seconds, not minutes.
@@ -292,13 +293,8 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Guarded, u32) {
 
 /// Waits until a program has bound a UDP port, without binding it for a test.
 pub fn bound(port: u16) {
-    let local = format!(":{port:04X}");
     wait_for("a bound port", || {
-        let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
-        let mut addresses = sockets
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(1));
-        addresses.any(|own| own.ends_with(&local)).then_some(())
+        ports_in_use(&["udp"]).contains(&port).then_some(())
     });
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     within(PATIENCE, what, is_so);
 }
 
-/// The same for so long.
+/// The same, with another patience.
 pub(crate) fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + patience;
     while !is_so() {

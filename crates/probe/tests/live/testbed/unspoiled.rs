@@ -29,7 +29,7 @@ pub fn first_unspoiled<T>(
             return found;
         };
         let took = began.elapsed().as_secs_f64();
-        // the suite has as much more time
+        // the runner of the tests reads this: it is no part of the suite's seconds
         eprintln!("attempt {attempt} is spoiled after {took:.1} s: {reason}");
         reasons.push(reason);
     }

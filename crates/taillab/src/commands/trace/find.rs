@@ -187,7 +187,7 @@ fn listening(
             Ok(target) if wanted(&target) => {
                 std::thread::sleep(SETTLES_WITHIN);
                 match Target::of_process(roots, command.pid()) {
-                    // how it ended is said above
+                    // it has ended: the next look says how
                     Err(TargetError::NoProcess { .. }) => {}
                     settled => return settled.map_err(host),
                 }

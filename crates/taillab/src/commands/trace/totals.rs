@@ -9,8 +9,8 @@ use taillab_model::{Histogram, Lacking, Nanos};
 use taillab_report::live::Moment;
 use taillab_report::stages;
 
-/// So many threads have sums of their own after those with the least excess were joined, and up to twice as many before: a
-/// server may start one for each connection, and a trace may go on for days.
+/// Once twice as many threads have sums of their own, all but this many are joined: a server may start a thread for each
+/// connection, and a trace may go on for days.
 const KEPT: usize = 256;
 
 /// Sums and a histogram, so that percentiles are over all requests and not averages over windows.
