@@ -15,9 +15,9 @@
 //! ambiguous; see `stream.rs`. It is followed again from the first packet after an idle moment:
 //! everything that had come in was read, and nothing moved for
 //! [`overtaken_after`](super::MatchOptions), or counting the messages shows that nothing is owed (see
-//! `count.rs`). If one request was under way when the parser was lost, or
+//! `count.rs`). If one request was under way when the parser was lost and the client was never seen to pipeline, or
 //! if client and server have shown that they take turns, the connection is followed again from the next
-//! request after the response. It is not followed before a packet of the server has been seen: until
+//! request after the response, provided that it is certain what that response answers. It is not followed before a packet of the server has been seen: until
 //! then, a lost packet of the server would not be noticed.
 
 use taillab_model::{Monotonic, Tid};
@@ -84,14 +84,18 @@ impl Connection {
         if !framer.synced && known && begins && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
-            if let Some(doubt) = self.doubt.take() {
+            // if it is not clear what was answered, the client need not have waited for that
+            let certain = idle || self.doubt.is_none();
+            if let Some(doubt) = self.doubt.take_if(|_| idle) {
                 doubt.end(settled);
             }
             let Some(again) = self.framer.take() else {
                 return false;
             };
             framer = again;
-            framer.restart();
+            if certain {
+                framer.restart();
+            }
         }
         framer.last_packet = Some(at);
         let was_synced = framer.synced;
@@ -109,8 +113,12 @@ impl Connection {
         let goes_on = framer.goes_on();
         self.framer = Some(framer);
         if was_synced && !synced {
+            // of a client that does not wait, or if content was lost, the packet may be several requests
+            let waits = self.framer.as_ref().is_some_and(|framer| !framer.pipelines);
+            let kept = bytes.min(options.framing.payload_bytes().into());
+            let is_one = waits && payload.len() as u64 >= u64::from(kept);
             let turns = follows && rest == 0 && ends.is_empty() && self.requests() == 0;
-            self.out_of_step(turns, at, settled);
+            self.out_of_step(is_one && turns, at, settled);
         }
         if !synced && ends.is_empty() && rest == 0 {
             return false;
@@ -208,7 +216,7 @@ impl Connection {
                     if goes_on && self.requests() <= 1 {
                         self.ends_where_read(&mut framer, settled);
                     }
-                    let turns = goes_on && self.requests() == 1;
+                    let turns = goes_on && !framer.pipelines && self.requests() == 1;
                     if self.requests() == 0 {
                         framer.recount();
                     }

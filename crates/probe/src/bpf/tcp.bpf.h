@@ -119,7 +119,9 @@ static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, st
 	u32 n, done, limit = config.payload_bytes;
 	int p, i;
 
-	emit(cpu, ring, now, PAYLOAD, response, segment->bytes, segment->seq);
+	/* without room for one piece, none after it: what is recorded is the beginning, without a hole */
+	if (!emit(cpu, ring, now, PAYLOAD, response, segment->bytes, segment->seq))
+		return;
 	if (!config.payload_copied || !bpf_ksym_exists(bpf_dynptr_from_skb))
 		return;
 	if (segment->bytes < limit)
@@ -143,9 +145,10 @@ static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, st
 		bpf_for(i, 0, PAYLOAD_PIECE / 8) {
 			if (8 * i >= n)
 				break;
-			emit(cpu, ring, now, PAYLOAD,
-			     response | (n - 8 * i > 8 ? 8 : n - 8 * i), piece[i],
-			     piece[i] >> 32);
+			if (!emit(cpu, ring, now, PAYLOAD,
+				  response | (n - 8 * i > 8 ? 8 : n - 8 * i), piece[i],
+				  piece[i] >> 32))
+				return;
 		}
 	}
 }

@@ -5,6 +5,9 @@ use crate::matcher::framer::Framer;
 use crate::matcher::packet::NewBytes;
 use crate::matcher::parts::Settled;
 
+/// No response of a protocol with content is shorter: Redis' `_`, and the line's end.
+const SHORTEST: u32 = 3;
+
 impl Connection {
     /// The server's packets in a hole were not seen, and what follows it is a packet. If a message ends before
     /// the hole, and the packet has nothing but whole messages, then whole responses are in the hole: at least
@@ -18,6 +21,13 @@ impl Connection {
     ) -> bool {
         let quiet = self.batch().any(|piece| piece.message.quiet);
         if !framer.responses.is_at_start() || quiet || self.has_begun_another() {
+            return false;
+        }
+        let is_whole = match framer.responses.next_length() {
+            Some(length) => new.hole.is_multiple_of(length.get()),
+            None => new.hole >= SHORTEST,
+        };
+        if !is_whole {
             return false;
         }
         let mut requests = self.batch().map(|piece| piece.message).skip(1);
