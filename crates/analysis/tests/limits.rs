@@ -260,6 +260,7 @@ fn cause(name: &str, value: f64) -> CauseShare {
             name: name.into(),
             pid: Some(7),
             tid: None,
+            process: None,
         }),
         share,
         excess_share_above_p99: share,

@@ -855,6 +855,7 @@ fn thread(name: &str, above: Share) -> CauseShare {
             name: name.into(),
             pid: Some(7),
             tid: None,
+            process: None,
         }),
         share: above,
         excess_share_above_p99: above,

@@ -349,6 +349,9 @@ pub enum Culprit {
         pid: Option<Tid>,
         /// The thread itself; `None` where several of the same name and process are meant.
         tid: Option<Tid>,
+        /// The name of its process (that of its main thread), where known and another one: `rustc`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process: Option<String>,
     },
     /// A thread of the server's own process that serves no requests but does housekeeping.
     OwnThread {
@@ -461,7 +464,7 @@ impl std::fmt::Display for ThreadText<'_> {
 impl std::fmt::Display for Culprit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Thread { name, pid, tid } => {
+            Self::Thread { name, pid, tid, .. } => {
                 let (pid, tid) = (*pid, *tid);
                 ThreadText { name, pid, tid }.fmt(f)
             }

@@ -98,10 +98,12 @@ fn is_main_thread(culprit: &Culprit) -> bool {
 
 fn kind_and_name(culprit: &Culprit) -> (Kind, &str) {
     match culprit {
-        Culprit::Thread { name, pid, .. } => match (family(name), pid) {
+        Culprit::Thread {
+            name, pid, process, ..
+        } => match (family(name), pid) {
             (Some(family), _) => (Kind::Thread, family),
-            (None, Some(_)) => (Kind::Process, name.as_str()),
-            (None, None) => (Kind::Thread, name.as_str()),
+            (None, Some(_)) => (Kind::Process, process.as_ref().unwrap_or(name)),
+            (None, None) => (Kind::Thread, name),
         },
         Culprit::OwnThread { name, .. } => (Kind::OwnThread, name.as_str()),
         Culprit::Worker { name, .. } => (Kind::Worker, name.as_str()),
@@ -180,7 +182,7 @@ impl Program<'_> {
     /// The whole name of the only member.
     fn own_name(&self) -> &str {
         match self.chief {
-            Culprit::Thread { name, .. } => name,
+            Culprit::Thread { name, .. } if self.kind == Kind::Thread => name,
             _ => self.name,
         }
     }
@@ -195,6 +197,7 @@ mod tests {
             name: name.to_owned(),
             pid: Some(pid),
             tid,
+            process: None,
         }
     }
 
@@ -235,6 +238,30 @@ mod tests {
             called(&[all[0].clone(), all[3].clone()]),
             ["tokio-rt-worker"]
         );
+    }
+
+    /// A compiler whose main thread waits for the others delays nobody itself, and is what a person looks for.
+    #[test]
+    fn a_process_is_known_by_its_main_thread_also_where_that_did_nothing() {
+        let of_rustc = |name: &str, pid| match thread(name, pid, None) {
+            Culprit::Thread { name, pid, tid, .. } => Culprit::Thread {
+                name,
+                pid,
+                tid,
+                process: Some("rustc".to_owned()),
+            },
+            other => other,
+        };
+        let all = [
+            of_rustc("lto cgu.10", 70),
+            of_rustc("opt cgu.1", 70),
+            of_rustc("lto cgu.2", 90),
+            thread("dpkg", 80, None),
+        ];
+        assert_eq!(called(&all[..2]), ["rustc"]);
+        assert_eq!(called(&all), ["2 processes named rustc", "dpkg"]);
+        let found = programs(all[..1].iter().map(|culprit| (culprit, 1.0)));
+        assert_eq!(found[0].called_with_pid(), "rustc (pid 70)");
     }
 
     #[test]
@@ -278,6 +305,7 @@ mod tests {
             name: "thread 4713".to_owned(),
             pid: None,
             tid: Some(4_713),
+            process: None,
         };
         assert_eq!(called(&[nameless]), ["thread 4713"]);
     }

@@ -72,6 +72,7 @@ fn what_a_result_can_say_keeps_to_the_schema() {
             name: "dpkg".to_owned(),
             pid: None,
             tid: Some(9),
+            process: Some("apt".to_owned()),
         },
         Culprit::Interrupt {
             name: "virtio0-input.0".to_owned(),

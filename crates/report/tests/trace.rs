@@ -396,6 +396,7 @@ fn hostile_sample(hostile: &str) -> TraceSample {
             name: hostile.to_owned(),
             pid: None,
             tid: None,
+            process: Some(hostile.to_owned()),
         })
     };
     let summary = &mut sample.summary;

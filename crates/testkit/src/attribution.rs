@@ -179,11 +179,12 @@ pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool
     };
     match (truth, named) {
         (
-            Culprit::Thread { name, tid, pid },
+            Culprit::Thread { name, tid, pid, .. },
             Culprit::Thread {
                 name: other,
                 tid: tid_named,
                 pid: pid_named,
+                ..
             },
         ) => match (tid, tid_named) {
             (Some(tid), Some(named)) => tid == named,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
+use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER, nameless};
 use taillab_model::{
     EventKind, EventSink, MiddleStamps, Monotonic, Nanos, PackedEvent, ThreadName, Tid,
 };
@@ -134,14 +134,21 @@ impl Occupants<'_> {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// Threads of one process count as one program, if the process is known.
+    /// Threads of one process count as one program, if the process is known. Ours are named by what each of them does.
     fn name(&self, tid: Tid) -> String {
         let thread = self.thread(tid);
         let pid = thread.map(|thread| thread.pid).filter(|pid| *pid != 0);
+        let is_ours =
+            |thread: &ThreadName| [THIS_GENERATOR, THIS_TRACER].contains(&thread.comm.as_str());
+        let process = pid.and_then(|pid| self.thread(pid));
+        let process =
+            process.filter(|process| !process.comm.is_empty() && !thread.is_some_and(is_ours));
+        let named = process.or(thread);
         let culprit = Culprit::Thread {
-            name: thread.map_or_else(|| nameless(tid), |thread| thread.comm.clone()),
+            name: named.map_or_else(|| nameless(tid), |thread| thread.comm.clone()),
             pid,
             tid: pid.is_none().then_some(tid),
+            process: None,
         };
         culprit.to_string()
     }
@@ -217,6 +224,11 @@ mod tests {
         // cc had it for 300 µs at once, the process for 400 µs
         assert_eq!(chief(400).unwrap(), "stress (pid 70)");
         assert_eq!(chief(401), None);
+        // its main thread, which did not run here, has the process' name
+        threads.push(thread(70, 70, "stress-ng"));
+        let occupants = &came.occupants(&threads)[0];
+        let chief = occupants.chief(at(0), at(700), Nanos::from_micros(400));
+        assert_eq!(chief.unwrap(), "stress-ng (pid 70)");
     }
 
     #[test]

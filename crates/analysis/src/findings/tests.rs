@@ -59,6 +59,7 @@ fn thread(name: &str) -> Option<Culprit> {
         name: name.to_owned(),
         pid: None,
         tid: None,
+        process: None,
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taillab_model::explanation::{Cause, Culprit, OTHER_THREADS, SendWait, ServerStop, nameless};
+use taillab_model::explanation::{
+    Cause, Culprit, OTHER_THREADS, SendWait, ServerStop, THIS_GENERATOR, THIS_TRACER, nameless,
+};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::{IdMap, Numbered};
@@ -182,6 +184,7 @@ impl Labels {
                     name,
                     pid,
                     tid: Some(tid),
+                    ..
                 },
             ) if self.is_own(tid) => Some(Culprit::OwnThread { name, pid, tid }),
             (_, culprit) => Some(culprit),
@@ -198,6 +201,7 @@ impl Labels {
                     name: self.thread_name(tid),
                     pid: pid.filter(|pid| *pid != 0),
                     tid: Some(tid).filter(|tid| *tid != OTHER_THREADS),
+                    process: self.process_name(tid).map(str::to_owned),
                 }
             }
             CulpritId::Worker(tid) => Culprit::Worker {
@@ -238,7 +242,7 @@ impl Labels {
 
     /// A chain from a thread to who made it wait in the end.
     fn chain(&self, waited_for: Culprit, end: Option<Culprit>) -> Option<Culprit> {
-        let Culprit::Thread { name, pid, tid } = waited_for else {
+        let Culprit::Thread { name, pid, tid, .. } = waited_for else {
             return None;
         };
         Some(Culprit::Chain {
@@ -267,6 +271,15 @@ impl Labels {
         self.threads
             .get(&tid)
             .map_or_else(|| nameless(tid), |(name, _)| name.clone())
+    }
+
+    /// The name of a thread's process, if that is known and another one.
+    fn process_name(&self, tid: Tid) -> Option<&str> {
+        let (name, pid) = self.threads.get(&tid)?;
+        let (process, _) = self.threads.get(pid)?;
+        // ours are named by what each thread does
+        let is_ours = [THIS_GENERATOR, THIS_TRACER].contains(&name.as_str());
+        (process != name && !process.is_empty() && !is_ours).then_some(process)
     }
 
     /// Whether it is a thread of the server's own processes.
@@ -362,10 +375,16 @@ impl Labels {
     /// The culprit; a thread stands for all of its name and process.
     fn without_number(&self, who: CulpritId) -> Option<Culprit> {
         match (self.of_process(who), self.named(who)?) {
-            (GroupKey::Process(..), Culprit::Thread { name, pid, .. }) => Some(Culprit::Thread {
+            (
+                GroupKey::Process(..),
+                Culprit::Thread {
+                    name, pid, process, ..
+                },
+            ) => Some(Culprit::Thread {
                 name,
                 pid,
                 tid: None,
+                process,
             }),
             (_, culprit) => Some(culprit),
         }
@@ -462,6 +481,29 @@ mod tests {
         // what is not a thread still has a label of its own
         let softirq = labels.label(Cause::Softirq, CulpritId::Softirq(3));
         assert_eq!(labels.who(softirq), CulpritId::Softirq(3));
+    }
+
+    /// Of a compiler that has ended, only the threads ran on the core.
+    #[test]
+    fn a_thread_knows_the_name_of_its_process() {
+        let mut labels = Labels::new(&RecordingContext {
+            threads: vec![
+                thread(70, "rustc", false),
+                thread(71, "lto cgu.10", false),
+                thread(72, THIS_GENERATOR, false),
+            ],
+            ..RecordingContext::default()
+        });
+        let mut process_of = |tid| {
+            let label = labels.label(Cause::Background, CulpritId::Thread(tid));
+            match labels.culprit_of_group(label) {
+                Some(Culprit::Thread { process, .. }) => process,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(process_of(71).as_deref(), Some("rustc"));
+        // itself; a thread of ours, which has its own name; one that is not known
+        assert_eq!([70, 72, 99].map(process_of), [None, None, None]);
     }
 
     /// memcached's LRU maintainer on its only CPU is not another program; a lock is held by a worker.

@@ -168,6 +168,7 @@ fn thread(name: &str, tid: u32) -> Culprit {
         name: name.to_owned(),
         pid: Some(tid),
         tid: Some(tid),
+        process: None,
     }
 }
 

@@ -102,6 +102,7 @@ impl CoreTimeline for Track {
                     name: if id == KERNEL { "kworker/u8:1" } else { "dpkg" }.to_owned(),
                     pid: Some(77),
                     tid: None,
+                    process: None,
                 }),
             ),
         }

@@ -124,7 +124,12 @@ impl Holder {
         let tid = Some(self.tid.load(Relaxed) as Tid).filter(|tid| *tid > 0)?;
         let (name, pid, tid) = (HOLDER.to_owned(), None, Some(tid));
         Some(match self.does {
-            HolderActivity::Sleep | HolderActivity::Burn => Culprit::Thread { name, pid, tid },
+            HolderActivity::Sleep | HolderActivity::Burn => Culprit::Thread {
+                name,
+                pid,
+                tid,
+                process: None,
+            },
             HolderActivity::Read => Culprit::Chain {
                 name,
                 pid,

@@ -84,6 +84,7 @@ impl CutBy {
             name: name.unwrap_or_else(|| who.to_owned()),
             pid,
             tid,
+            process: None,
         }
     }
 

@@ -36,7 +36,8 @@ struct {
 	__uint(max_entries, THREADS);
 } threads SEC(".maps");
 
-static __always_inline void note_thread(const struct task_struct *task, u32 tid)
+/* returns whether it was not known by that name */
+static __always_inline bool note_one(const struct task_struct *task, u32 tid)
 {
 	u32 index = tid % THREADS;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &index);
@@ -44,7 +45,7 @@ static __always_inline void note_thread(const struct task_struct *task, u32 tid)
 
 	if (!thread ||
 	    (thread->tid == tid && thread->comm[0] == comm && thread->comm[1] == rest))
-		return;
+		return false;
 	/* no thread while it is written; x86-64 keeps stores in order */
 	*(volatile u32 *)&thread->tid = 0;
 	barrier();
@@ -54,6 +55,16 @@ static __always_inline void note_thread(const struct task_struct *task, u32 tid)
 	thread->server = in_server(task);
 	barrier();
 	*(volatile u32 *)&thread->tid = tid;
+	return true;
+}
+
+/* with the main thread, whose name is that of the process: it may never run on these CPUs */
+static __always_inline void note_thread(const struct task_struct *task, u32 tid)
+{
+	u32 tgid = task->tgid;
+
+	if (note_one(task, tid) && tid != tgid)
+		note_one(task->group_leader, tgid);
 }
 
 /* the number of the system call that a thread is in; NO_CALL or more: in none */

@@ -224,6 +224,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	char comm[16];
 	struct css_set *cgroups;
 	struct nsproxy *nsproxy;

@@ -554,6 +554,10 @@ fn threads_have_names_also_after_exec() {
     let worker = find(own).expect("it slept and woke up");
     assert_eq!(worker.comm, "restless-worker");
     assert_eq!((worker.pid, worker.server), (std::process::id(), true));
+    // which waited all the time, on whatever CPU
+    let main = find(std::process::id()).expect("the main thread of a thread that ran");
+    let comm = fs::read_to_string("/proc/self/comm").expect("it has a name");
+    assert_eq!((main.comm.as_str(), main.pid), (comm.trim_end(), main.tid));
     let shell = find(shell.0.id()).expect("it slept and woke up");
     assert_eq!((shell.comm.as_str(), shell.server), ("sh", false));
     // forked by sh, and renamed by its exec

@@ -179,6 +179,7 @@ fn metrics() -> Metrics {
         name: "stress".to_owned(),
         pid: None,
         tid: Some(tid),
+        process: None,
     };
     for _ in 0..2 {
         metrics.add_sojourns(&micros(&[5, 6, 400, 20_000_000]));

@@ -110,6 +110,7 @@ pub(crate) fn kworker() -> Culprit {
         name: "kworker/0:1".to_owned(),
         pid: Some(12),
         tid: None,
+        process: None,
     }
 }
 
@@ -118,6 +119,7 @@ pub(crate) fn dpkg() -> Culprit {
         name: "dpkg".to_owned(),
         pid: Some(30_122),
         tid: None,
+        process: None,
     }
 }
 

@@ -172,6 +172,7 @@ fn a_culprit_is_known_by_its_thread_or_else_by_its_name() {
             name: name.to_owned(),
             pid: Some(7),
             tid,
+            process: None,
         })
     };
     assert!(is_meant(&thread("a", Some(1)), &thread("b", Some(1))));

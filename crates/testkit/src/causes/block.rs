@@ -334,10 +334,13 @@ impl Block {
 /// The culprit as all threads of its name and process: forecasts may name them together.
 fn without_thread(culprit: &Culprit) -> Culprit {
     match culprit {
-        Culprit::Thread { name, pid, .. } => Culprit::Thread {
+        Culprit::Thread {
+            name, pid, process, ..
+        } => Culprit::Thread {
             name: name.clone(),
             pid: *pid,
             tid: None,
+            process: process.clone(),
         },
         other => other.clone(),
     }
@@ -418,6 +421,7 @@ mod tests {
             name: "tl-background".to_owned(),
             pid: Some(1),
             tid,
+            process: None,
         };
         let mut block = Block::default();
         for (cause, culprit, excess) in [

@@ -83,7 +83,12 @@ impl Setup {
         Some(InjectedSource {
             injected: source.injected.clone(),
             cause: Cause::BlockedLock,
-            culprit: Some(Culprit::Thread { name, pid, tid }),
+            culprit: Some(Culprit::Thread {
+                name,
+                pid,
+                tid,
+                process: None,
+            }),
         })
     }
 

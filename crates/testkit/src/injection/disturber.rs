@@ -136,6 +136,7 @@ impl Running {
             name: name.to_owned(),
             pid: Some(std::process::id() as Tid),
             tid: Some(gettid().as_raw_nonzero().get() as Tid),
+            process: None,
         }
     }
 }

@@ -10,6 +10,7 @@ fn processes_of_one_name_are_one_culprit() {
             name: "sh".to_owned(),
             pid: Some(pid),
             tid: Some(pid),
+            process: None,
         })
     };
     let mut causes = vec![

@@ -144,6 +144,7 @@ fn other_threads(who: &Culprit) -> Culprit {
             name,
             pid: None,
             tid: None,
+            process: None,
         },
     }
 }
