@@ -638,6 +638,8 @@ class Culprit(Record):
     """The name (`comm`) of the thread for which the worker waited."""
     pid: int | None
     """Its process, where known."""
+    process: str | None
+    """The name of its process (that of its main thread), where known and another one: `rustc`."""
     tid: int | None
     """The thread itself; `null` where several of the same name and process are meant."""
     number: int | None

@@ -216,17 +216,17 @@ mod tests {
 
     #[test]
     fn the_threads_of_a_process_had_the_cpu_together() {
-        let came = occupancy(&[(0, 79), (300, 77), (550, 80), (700, 5)]);
+        let came = || occupancy(&[(0, 79), (300, 77), (550, 80), (700, 5)]);
         let mut threads = threads();
         threads.extend([thread(79, 79, "cc"), thread(80, 70, "stress-2")]);
-        let occupants = &came.occupants(&threads)[0];
+        let occupants = &came().occupants(&threads)[0];
         let chief = |least| occupants.chief(at(0), at(700), Nanos::from_micros(least));
         // cc had it for 300 µs at once, the process for 400 µs
         assert_eq!(chief(400).unwrap(), "stress (pid 70)");
         assert_eq!(chief(401), None);
         // its main thread, which did not run here, has the process' name
         threads.push(thread(70, 70, "stress-ng"));
-        let occupants = &came.occupants(&threads)[0];
+        let occupants = &came().occupants(&threads)[0];
         let chief = occupants.chief(at(0), at(700), Nanos::from_micros(400));
         assert_eq!(chief.unwrap(), "stress-ng (pid 70)");
     }
