@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 
-# what an allocator may keep, and the noise of one sample; in the first minutes, the tables of connections and threads
-# still fill up to their bounds, and one that doubles is a step
-LONG_S, MAY_GROW_MB, MAY_FILL_MB = 900, 16, 64
+# what an allocator may keep, and the noise of one sample; until so many connections have come, the tables of connections
+# and threads still fill up to their bounds (the largest has 2^18 places, which are taken at random), and one that doubles
+# is a step
+FULL_AFTER, MAY_GROW_MB, MAY_FILL_MB = 600_000, 16, 64
 # to connect, to load the probe, and for the first windows
 SETTLE_S = 3
 
@@ -83,7 +84,8 @@ fourth = statistics.median(samples[3 * quarter :])
 requests, lost, forgotten = (total(last, part) for part in ("matched", "lost_events", "forgotten"))
 asked = last.get("asked", 0)
 rate = requests / max(asked, 1)
-may_grow = MAY_GROW_MB if seconds >= LONG_S else MAY_FILL_MB
+# when the middle of the second quarter comes
+may_grow = MAY_GROW_MB if rate * seconds * 3 / 8 >= FULL_AFTER else MAY_FILL_MB
 print(
     f"{name}: {rate:.0f} connections per second, {second:.0f} MB in the second quarter, "
     f"{fourth:.0f} MB in the last one, {lost:.0f} events lost, {forgotten:.0f} connections forgotten"

@@ -15,10 +15,11 @@
 //! ambiguous; see `stream.rs`. It is followed again from the first packet after an idle moment:
 //! everything that had come in was read, and nothing moved for
 //! [`overtaken_after`](super::MatchOptions), or counting the messages shows that nothing is owed (see
-//! `count.rs`). If one request was under way when the parser was lost and the client was never seen to pipeline, or
-//! if client and server have shown that they take turns, the connection is followed again from the next
-//! request after the response, provided that it is certain what that response answers. It is not followed before a packet of the server has been seen: until
-//! then, a lost packet of the server would not be noticed.
+//! `count.rs`). If one request was under way when the parser was lost and the client was never seen to
+//! pipeline, or if client and server have shown that they take turns, the connection is followed again from
+//! the next request after the response, provided that it is certain what that response answers. It is not
+//! followed before a packet of the server has been seen: until then, a lost packet of the server would not be
+//! noticed.
 
 use taillab_model::{Monotonic, Tid};
 
