@@ -295,6 +295,32 @@ fn outside(events: &[Event], hidden: impl Fn(usize) -> bool) -> Vec<Event> {
     seen.map(|(_, event)| *event).collect()
 }
 
+/// Blind windows: where each begins, and how long it is, as shares of all events.
+fn windows() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    prop::collection::vec((0.0..1.0_f64, 0.0..0.02_f64), 0..8)
+}
+
+/// What is seen of a conversation outside these windows, from `attached` on, if this share of the packets is lost, too.
+fn seen_between(
+    events: &[Event],
+    seed: u64,
+    share: f64,
+    windows: &[(f64, f64)],
+    attached: Option<f64>,
+) -> Vec<Event> {
+    let place = |share: f64| (events.len() as f64 * share) as usize;
+    let begin = place(attached.unwrap_or(0.0));
+    let gaps = windows
+        .iter()
+        .map(|(from, length)| place(*from)..place(from + length));
+    let gaps: Vec<_> = gaps.collect();
+    let seen = outside(events, |n| {
+        n < begin || gaps.iter().any(|gap| gap.contains(&n))
+    });
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    without_packets(&seen, |_| rng.random::<f64>() < share)
+}
+
 /// For sixteen requests in a row, this client looks as if it waited for each response.
 #[test]
 fn a_client_that_was_seen_to_pipeline_takes_no_turns() {
@@ -461,19 +487,32 @@ proptest! {
     #[test]
     fn however_often_the_probe_is_blind_no_match_by_content_is_wrong(
         framing in framings(), seed: u64, in_flight in 1..8_usize, share in 0.0..0.05_f64,
-        windows in prop::collection::vec((0.0..1.0_f64, 0.0..0.02_f64), 0..8),
+        windows in windows(), attached in prop::option::of(0.0..0.5_f64),
         recorded in prop::sample::select(vec![usize::MAX, 256, 100]),
     ) {
         let world = Connection { in_flight, whole: true, recorded, ..connection(seed) };
         let (events, truth) = world.run(&exchanges(framing, seed, 80));
-        let place = |share: f64| (events.len() as f64 * share) as usize;
-        let seen = outside(&events, |n| {
-            let mut gaps = windows.iter().map(|(from, length)| place(*from)..place(from + length));
-            gaps.any(|gap| gap.contains(&n))
-        });
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let seen = without_packets(&seen, |_| rng.random::<f64>() < share);
+        let seen = seen_between(&events, seed, share, &windows, attached);
         none_wrong(&matched(&seen, framing), &truth)?;
+    }
+
+    /// The same where many requests expect no response.
+    #[test]
+    fn however_often_the_probe_is_blind_no_request_is_answered_for_a_silent_one(
+        seed: u64, in_flight in 3..8_usize, share in 0.0..0.05_f64, silent in 0.0..1.0_f64,
+        windows in windows(), attached in prop::option::of(0.0..0.5_f64),
+    ) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        let mut all = exchanges(Framing::Memcached, seed, 80);
+        for exchange in all.iter_mut().step_by(2).filter(|_| rng.random_bool(silent)) {
+            *exchange = (b"set k 0 0 2 noreply\r\nab\r\n".to_vec(), Vec::new());
+        }
+        let world = Connection { in_flight, whole: true, ..connection(seed) };
+        let (events, truth) = world.run(&all);
+        let answered = truth.into_iter().zip(&all).filter(|(_, (_, response))| !response.is_empty());
+        let answered: Vec<Truth> = answered.map(|(truth, _)| truth).collect();
+        let seen = seen_between(&events, seed, share, &windows, attached);
+        none_wrong(&matched(&seen, Framing::Memcached), &answered)?;
     }
 
     /// One packet lost costs its exchange, and not the connection.
