@@ -270,12 +270,7 @@ fn partly_seen(
         ..connection(seed)
     };
     let (events, truth) = world.run(&exchanges(framing, seed, 150));
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let place = |share: f64| (events.len() as f64 * share) as usize;
-    let begin = place(attached.unwrap_or(0.0));
-    let gap = blind.map_or(0..0, |(from, length)| place(from)..place(from + length));
-    let seen = outside(&events[begin..], |n| gap.contains(&(n + begin)));
-    let seen = without_packets(&seen, |_| rng.random::<f64>() < share);
+    let seen = seen_between(&events, seed, share, blind.as_slice(), attached);
     (seen, truth)
 }
 
@@ -375,11 +370,9 @@ fn a_client_that_pipelines_takes_no_turns_after_a_hole_either() {
         ..connection(seed)
     };
     let (events, truth) = world.run(&exchanges(Framing::Resp, seed, 80));
-    let place = |share: f64| (events.len() as f64 * share) as usize;
-    let blind = place(0.035_790_967_985_005_99)..place(0.046_479_950_032_390_5);
-    let seen = outside(&events, |n| blind.contains(&n));
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let seen = without_packets(&seen, |_| rng.random::<f64>() < 0.027_488_447_387_468_837);
+    let blind = (0.035_790_967_985_005_99, 0.010_688_982_047_384_513);
+    let share = 0.027_488_447_387_468_837;
+    let seen = seen_between(&events, seed, share, &[blind], None);
     none_wrong(&matched(&seen, Framing::Resp), &truth).unwrap();
 }
 
