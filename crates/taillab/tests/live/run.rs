@@ -59,7 +59,9 @@ fn who_kept_the_generator_from_sending_is_named() {
     let recording = Recording::read(File::open(dir.join("capture.tlc")).unwrap()).unwrap();
     let context = recording.context.clone();
     let pid = std::process::id();
-    let name = format!("busy-now-a-then (pid {pid}) on CPU 1");
+    // by its program, whatever the thread is called
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let name = format!("{} (pid {pid}) on CPU 1", program.trim_end());
     let is_named = |cut: &&taillab_model::Cut| cut.who == name;
     let named: Vec<_> = context.cuts.iter().filter(is_named).collect();
     let mut came = Vec::new();
