@@ -1,7 +1,7 @@
 //! T4 to T5: the server's own time on the CPU, and what it waits for, by the spans of the thread that served.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{ApplicationAt, ApplicationPart, Doing};
+use taillab_model::explanation::{ApplicationAt, ApplicationPart, ThreadActivity};
 use taillab_model::histogram::cell;
 
 use crate::composition::AROUND;
@@ -13,7 +13,7 @@ use crate::timeline::{Sleep, Timeline, WorkerState};
 /// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
 const BITS: u32 = 9;
 
-const KINDS: usize = Doing::ALL.len();
+const KINDS: usize = ThreadActivity::ALL.len();
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
@@ -51,7 +51,7 @@ impl Application {
             left -= inside;
             times.ns[doing(span.state) as usize] += inside;
         }
-        times.ns[Doing::Unknown as usize] += left;
+        times.ns[ThreadActivity::Unknown as usize] += left;
     }
 
     /// The means around p50, p99 and p99.9; `unanswered` requests rank above all others.
@@ -73,7 +73,10 @@ impl Application {
                 .for_each(|(sum, ns)| *sum += ns);
         }
         let mean = |ns: u64| ns as f64 / sum.requests as f64;
-        let parts = Doing::ALL.into_iter().zip(sum.ns).filter(|(_, ns)| *ns > 0);
+        let parts = ThreadActivity::ALL
+            .into_iter()
+            .zip(sum.ns)
+            .filter(|(_, ns)| *ns > 0);
         (sum.requests > 0).then(|| ApplicationAt {
             q,
             requests: sum.requests,
@@ -88,19 +91,19 @@ impl Application {
     }
 }
 
-fn doing(state: WorkerState) -> Doing {
+fn doing(state: WorkerState) -> ThreadActivity {
     if state.is_timer() {
-        return Doing::Timer;
+        return ThreadActivity::Timer;
     }
     match state {
-        WorkerState::OnCore { .. } => Doing::OnCpu,
-        WorkerState::Preempted { .. } | WorkerState::Woken { .. } => Doing::WaitingForCpu,
-        WorkerState::Asleep(Sleep::Work) => Doing::Sockets,
-        WorkerState::Asleep(Sleep::Lock { .. }) => Doing::Lock,
-        WorkerState::Asleep(Sleep::Fault) => Doing::PageFault,
-        WorkerState::Asleep(Sleep::Io { .. }) => Doing::Storage,
-        WorkerState::Asleep(Sleep::Stopped) => Doing::Stopped,
-        WorkerState::Asleep(Sleep::Other { .. }) => Doing::OtherCall,
-        WorkerState::Asleep(Sleep::Unknown) | WorkerState::Unknown => Doing::Unknown,
+        WorkerState::OnCore { .. } => ThreadActivity::OnCpu,
+        WorkerState::Preempted { .. } | WorkerState::Woken { .. } => ThreadActivity::WaitingForCpu,
+        WorkerState::Asleep(Sleep::Work) => ThreadActivity::Sockets,
+        WorkerState::Asleep(Sleep::Lock { .. }) => ThreadActivity::Lock,
+        WorkerState::Asleep(Sleep::Fault) => ThreadActivity::PageFault,
+        WorkerState::Asleep(Sleep::Io { .. }) => ThreadActivity::Storage,
+        WorkerState::Asleep(Sleep::Stopped) => ThreadActivity::Stopped,
+        WorkerState::Asleep(Sleep::Other { .. }) => ThreadActivity::OtherCall,
+        WorkerState::Asleep(Sleep::Unknown) | WorkerState::Unknown => ThreadActivity::Unknown,
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use taillab_model::explanation::NamedCurve;
 use taillab_model::interval::Interval;
 use taillab_model::summary::{
-    BusyPeriods, BusyPeriodsOfCpu, ClaimName, Ideal, IdealBounds, LeftOut, Matching, Measured,
+    BusyPeriods, BusyPeriodsOfCpu, ClaimName, Exclusions, Ideal, IdealBounds, Matching, Measured,
     Overhead, Overload, OwnWork, Scheduled, ServerResult, ServiceTimeSource, Stages, Withdrawn,
     WorkersSource,
 };
@@ -215,7 +215,7 @@ pub struct Analysis<'c> {
     /// A window shows what the CPUs did.
     disturbances: bool,
     counts: MatchCounts,
-    left_out: LeftOut,
+    left_out: Exclusions,
     /// Responses of the measurement that were sent again.
     sent_again: Vec<SentAgain>,
     sums: Sums,
@@ -264,7 +264,7 @@ impl<'c> Analysis<'c> {
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
-            left_out: LeftOut::default(),
+            left_out: Exclusions::default(),
             sent_again: Vec::new(),
             sums: Sums::new(options.exact),
             on_schedule: OnSchedule::new(&context.cuts, &options),
@@ -500,7 +500,7 @@ pub struct RecordingSums<'c> {
     ideal_on_schedule: Option<Observations>,
     arrivals: IdealArrivals,
     all_arrivals: u64,
-    left_out: LeftOut,
+    left_out: Exclusions,
     sent_again: Vec<SentAgain>,
     /// `None` where the recording does not say what the CPUs did.
     explainer: Option<(Explainer, Sampler)>,

@@ -16,8 +16,8 @@ use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, BusyPeriods, Calibration, ClientCost, ClientKind,
-    ClientsSummary, CutBy, CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Matching,
-    Observer, Overhead, Reason, UnsettledAt, Verdict, Withdrawn,
+    ClientsSummary, CutSummary, CutsForReason, DispersionAt, LimitedBy, LoadErrors, LoadSummary,
+    Matching, Observer, Overhead, Reason, UnsettledAt, Verdict, Withdrawn,
 };
 use taillab_model::{
     ClientTimes, CutReason, Distribution, MiddleStamps, Monotonic, Nanos, RecordingContext,
@@ -99,7 +99,7 @@ impl Case {
     fn cut(&mut self) -> &mut CutSummary {
         let view = self.server().scheduled.as_mut().unwrap();
         view.cut.get_or_insert(CutSummary {
-            by_reason: vec![CutBy {
+            by_reason: vec![CutsForReason {
                 why: CutReason::GeneratorStalled,
                 who: "the hypervisor".to_owned(),
                 times: 9,

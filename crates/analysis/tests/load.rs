@@ -16,7 +16,7 @@ use taillab_model::Objective;
 use taillab_model::load_result::{ClosedLoop, LoadStep};
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, ClientKind, Closing,
-    DispersionAt, HoldsTo, LoadErrors, LoadSummary, Reason, Verdict,
+    DispersionAt, LoadErrors, LoadSummary, Reason, ValidPercentiles, Verdict,
 };
 use taillab_model::{ClientTimes, ConnectEnd, Connecting, Monotonic, Nanos, WireTimes};
 
@@ -557,8 +557,8 @@ fn bursts_are_held_against_the_schedule() {
     analysis.summary.arrivals.idc[1].value = Some(30.0);
     let verdict = judged(&analysis);
     assert_eq!(
-        (&verdict.reasons, verdict.holds_to()),
-        (&Vec::new(), HoldsTo::Percentile(ClaimName::P50))
+        (&verdict.reasons, verdict.valid_percentiles()),
+        (&Vec::new(), ValidPercentiles::UpTo(ClaimName::P50))
     );
     let arrivals = verdict
         .warnings

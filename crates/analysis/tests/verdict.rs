@@ -19,9 +19,9 @@ use taillab_analysis::{
 };
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
-    Calibration, Claim, ClaimName, ClientCost, ClientKind, ClientsSummary, CutBy, CutSummary,
-    DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason, Report,
-    SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict, Withdrawn,
+    Calibration, Claim, ClaimName, ClientCost, ClientKind, ClientsSummary, CutSummary,
+    CutsForReason, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason,
+    Report, SCHEMA_VERSION, Scheduled, ServerResult, UnsettledAt, Verdict, Withdrawn,
 };
 use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -616,7 +616,7 @@ fn cut(share: f64, missing: f64) -> CutSummary {
                 share: missing,
             },
         ],
-        by_reason: vec![CutBy {
+        by_reason: vec![CutsForReason {
             why: CutReason::GeneratorStalled,
             who: "the hypervisor".to_owned(),
             times: 9,

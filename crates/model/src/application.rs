@@ -22,7 +22,7 @@ pub struct ApplicationAt {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplicationPart {
     /// What the thread did.
-    pub doing: Doing,
+    pub doing: ThreadActivity,
     /// For how long on average, in nanoseconds.
     #[schemars(range(min = 0))]
     pub mean_ns: f64,
@@ -33,7 +33,7 @@ pub struct ApplicationPart {
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Doing {
+pub enum ThreadActivity {
     /// It is on a CPU; interrupts may run on top of it.
     OnCpu,
     /// It could run, and waits for a CPU.
@@ -56,7 +56,7 @@ pub enum Doing {
     Unknown,
 }
 
-impl Doing {
+impl ThreadActivity {
     /// All of them, in the order of tables.
     pub const ALL: [Self; 10] = [
         Self::OnCpu,

@@ -436,6 +436,11 @@ impl Culprit {
         match self {
             Self::Runtime { task, .. } => ServerStop::named(task).map(ServerStop::advice),
             Self::Sending { what } => SendWait::named(what).map(SendWait::advice),
+            // workers that share a CPU are `SharedCpu`
+            Self::OwnThread { .. } => Some(
+                "Let threads that do other work than answering requests run on another CPU (taskset), or have the server \
+                 do less of that work.",
+            ),
             _ => None,
         }
     }
@@ -513,6 +518,11 @@ pub const THIS_TRACER: &str = "this tracer";
 
 /// The name of the threads that sent the load, when taillab sent it.
 pub const THIS_GENERATOR: &str = "this generator";
+
+/// Whether a thread's name is one of ours: [`THIS_GENERATOR`] or [`THIS_TRACER`].
+pub fn is_our_thread(name: &str) -> bool {
+    [THIS_GENERATOR, THIS_TRACER].contains(&name)
+}
 
 /// Stands for all threads that have no entry of their own, since there were too many. No thread has this number.
 pub const OTHER_THREADS: Tid = 0;

@@ -7,10 +7,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::application::{ApplicationAt, ApplicationPart, Doing};
+pub use crate::application::{ApplicationAt, ApplicationPart, ThreadActivity};
 pub use crate::bursts::{BurstRoot, Clustering, SlowOperation, SlowRequests};
 pub use crate::cause::{
-    Cause, CauseInfo, Culprit, OTHER_THREADS, Origin, THIS_GENERATOR, THIS_TRACER, nameless,
+    Cause, CauseInfo, Culprit, OTHER_THREADS, Origin, THIS_GENERATOR, THIS_TRACER, is_our_thread,
+    nameless,
 };
 pub use crate::program::{Program, programs};
 pub use crate::send_wait::SendWait;

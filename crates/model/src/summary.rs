@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::clients::{
     ClientKind, ClientsSummary, Closing, Connect, ConnectingSummary, NOTABLE_WAITING_SHARE,
 };
-pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
+pub use self::cut::{CutSummary, CutsForReason, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
     LoadSegment, LoadSummary,
@@ -24,7 +24,7 @@ pub use self::load::{
 pub use self::scaling::{NoScaling, Scaling};
 pub use self::scheduled::{ReplayedSchedule, Scheduled};
 pub use self::verdict::{
-    Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+    Claim, ClaimName, MAX_MISSING_SHARE, Reason, TOO_FEW, ValidPercentiles, Verdict, spoiled_from,
     unbounded_from,
 };
 pub use crate::ideal::{
@@ -194,8 +194,8 @@ pub struct ServerResult {
     /// How well events were matched with responses.
     pub matching: Matching,
     /// What is not counted there, since it says nothing about how the server answers.
-    #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
-    pub left_out: LeftOut,
+    #[serde(default, skip_serializing_if = "Exclusions::is_nothing")]
+    pub left_out: Exclusions,
     /// Responses that were sent again; absent where none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_again: Option<ResentResponses>,
@@ -410,7 +410,7 @@ pub struct ResentResponses {
 /// What [`Matching`] does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct LeftOut {
+pub struct Exclusions {
     /// Responses to requests from before the recording.
     pub from_before: u64,
     /// Requests over TCP to the server's port that none of its sockets received: packets that pass through this
@@ -431,7 +431,7 @@ pub struct LeftOut {
     pub forgotten: u64,
 }
 
-impl LeftOut {
+impl Exclusions {
     /// The most ports that are named.
     const MOST_PORTS: usize = 16;
 

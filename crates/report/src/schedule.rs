@@ -1,7 +1,7 @@
 //! Sentences about what requests on schedule saw, where the generator was held up.
 
 use taillab_model::explanation::{Culprit, programs};
-use taillab_model::summary::{CutBy, CutSummary, LoadSummary, Report, Scheduled};
+use taillab_model::summary::{CutSummary, CutsForReason, LoadSummary, Report, Scheduled};
 use taillab_model::{Distribution, Nanos};
 
 use crate::figures::{counted, interval_by, percent, quantile_name, rate};
@@ -275,7 +275,7 @@ fn by_whom(cut: &CutSummary) -> Option<String> {
         .collect();
     let programs = programs(culprits.iter().map(|(culprit, part)| (culprit, *part)));
     let (first, others) = programs.split_first()?;
-    let mut cpus = cut.by_reason.iter().map(CutBy::cpu);
+    let mut cpus = cut.by_reason.iter().map(CutsForReason::cpu);
     let cpu = cpus
         .next()
         .flatten()
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn who_held_the_generator_up_is_counted_by_program() {
         let (task, late) = (CutReason::GeneratorNotScheduled, CutReason::GeneratorLate);
-        let by = |why, who: &str, millis| CutBy {
+        let by = |why, who: &str, millis| CutsForReason {
             why,
             who: who.to_owned(),
             times: 1,
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn the_longest_reasons_are_spelled_out() {
-        let by = |number: u64| CutBy {
+        let by = |number: u64| CutsForReason {
             why: CutReason::GeneratorNotScheduled,
             who: format!("program {number}"),
             times: number,

@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    BusyPeriods, Calibration, HoldsTo, LeftOut, LimitedBy, LoadSegment, LoadSummary, NoScaling,
-    Reason, Report, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
+    BusyPeriods, Calibration, Exclusions, LimitedBy, LoadSegment, LoadSummary, NoScaling, Reason,
+    Report, ServerResult, ServiceTimeSource, ValidPercentiles, Verdict, WorkersSource,
 };
 
 use crate::document::Document;
@@ -195,7 +195,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
 
 /// What came to the server's port, or left it, and is no request to the server or no response of it.
 pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
-    let LeftOut {
+    let Exclusions {
         elsewhere,
         parts,
         other_processes,
@@ -351,9 +351,11 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         (true, true) => (Ink::Notable, "PARTIAL"),
         (true, false) => (Ink::Good, "VALID"),
     };
-    let (ink, word) = match verdict.holds_to() {
-        HoldsTo::Percentile(highest) if verdict.valid => (ink, format!("{word} up to {highest}")),
-        HoldsTo::NoPercentile if verdict.valid => {
+    let (ink, word) = match verdict.valid_percentiles() {
+        ValidPercentiles::UpTo(highest) if verdict.valid => {
+            (ink, format!("{word} up to {highest}"))
+        }
+        ValidPercentiles::None if verdict.valid => {
             (Ink::Notable, format!("{word}, but no percentile holds"))
         }
         _ => (ink, word.to_owned()),

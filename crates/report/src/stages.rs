@@ -1,6 +1,6 @@
 //! Tables of the five stages between the driver and the server's threads.
 
-use taillab_model::explanation::{ApplicationAt, Doing};
+use taillab_model::explanation::{ApplicationAt, ThreadActivity};
 use taillab_model::summary::{ServerResult, Stages};
 use taillab_model::{Distribution, Stage};
 
@@ -56,14 +56,14 @@ pub(crate) fn at_percentiles(result: &ServerResult) -> Table {
 /// What the server did between T4 and T5; `None` where that is not known.
 pub(crate) fn application(result: &ServerResult) -> Option<Table> {
     let rows = &result.explanation.as_ref()?.application;
-    let mean = |at: &ApplicationAt, doing: Doing| {
+    let mean = |at: &ApplicationAt, doing: ThreadActivity| {
         let mut parts = at.parts.iter();
         parts
             .find(|part| part.doing == doing)
             .map(|part| part.mean_ns)
     };
-    let occurs = |doing: &Doing| rows.iter().any(|at| mean(at, *doing).is_some());
-    let kinds: Vec<Doing> = Doing::ALL.into_iter().filter(occurs).collect();
+    let occurs = |doing: &ThreadActivity| rows.iter().any(|at| mean(at, *doing).is_some());
+    let kinds: Vec<ThreadActivity> = ThreadActivity::ALL.into_iter().filter(occurs).collect();
     let mut columns = vec![Column::left("around"), Column::right("T4–T5")];
     columns.extend(kinds.iter().map(|doing| Column::right(doing.label())));
     let mut table = Table::new("T4–T5 by what the server did, in microseconds", columns);

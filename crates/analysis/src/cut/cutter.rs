@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
 use taillab_model::histogram::cell;
-use taillab_model::summary::{CutBy, CutSummary, UnsettledAt};
+use taillab_model::summary::{CutSummary, CutsForReason, UnsettledAt};
 use taillab_model::{Cut, CutReason, Monotonic, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::ideal::IdealQueue;
 
@@ -74,7 +74,7 @@ impl Effect {
 /// Sums over what was cut and what was kept.
 #[derive(Default)]
 struct CutSums {
-    by_reason: Vec<CutBy>,
+    by_reason: Vec<CutsForReason>,
     /// T1 of the first request of the measurement.
     first: Option<Monotonic>,
     /// Lengths of the stretches between two cuts.
@@ -92,7 +92,7 @@ impl CutSums {
     fn reason(&mut self, why: CutReason, who: &str) -> usize {
         let known = (self.by_reason.iter()).position(|by| by.why == why && by.who == who);
         known.unwrap_or_else(|| {
-            self.by_reason.push(CutBy {
+            self.by_reason.push(CutsForReason {
                 why,
                 who: who.to_owned(),
                 times: 0,

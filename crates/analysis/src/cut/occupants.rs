@@ -2,7 +2,7 @@
 
 use std::io;
 
-use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER, nameless};
+use taillab_model::explanation::{Culprit, THIS_GENERATOR, is_our_thread, nameless};
 use taillab_model::{
     EventKind, EventSink, MiddleStamps, Monotonic, Nanos, PackedEvent, ThreadName, Tid,
 };
@@ -138,11 +138,9 @@ impl Occupants<'_> {
     fn name(&self, tid: Tid) -> String {
         let thread = self.thread(tid);
         let pid = thread.map(|thread| thread.pid).filter(|pid| *pid != 0);
-        let is_ours =
-            |thread: &ThreadName| [THIS_GENERATOR, THIS_TRACER].contains(&thread.comm.as_str());
+        let is_ours = thread.is_some_and(|thread| is_our_thread(&thread.comm));
         let process = pid.and_then(|pid| self.thread(pid));
-        let process =
-            process.filter(|process| !process.comm.is_empty() && !thread.is_some_and(is_ours));
+        let process = process.filter(|process| !process.comm.is_empty() && !is_ours);
         let named = process.or(thread);
         let culprit = Culprit::Thread {
             name: named.map_or_else(|| nameless(tid), |thread| thread.comm.clone()),

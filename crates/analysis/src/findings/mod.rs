@@ -3,6 +3,7 @@
 //! Each rule is a small function from the evidence to findings. A finding has figures with units and
 //! says what to do next. If the evidence is not conclusive, it says so, and what to measure.
 
+mod arrivals;
 mod bursts;
 mod causes;
 mod doubts;
@@ -26,6 +27,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let is_overloaded = facts.server.measured.overload.is_some();
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
+    // the causes are of what is in excess of it
+    findings.extend(arrivals::in_bursts(facts));
     findings.extend(causes::main_causes(facts));
     findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));

@@ -5,7 +5,7 @@ use taillab_model::explanation::{
     TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
-    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ResentResponses,
+    CpuTaken, Exclusions, Ideal, Matching, Measured, Overhead, Overload, ResentResponses,
     ServiceTimeSource, Stages, TakenBy, Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
@@ -169,7 +169,7 @@ impl Case {
             },
             stages_at: Vec::new(),
             matching: self.matching.clone(),
-            left_out: LeftOut::default(),
+            left_out: Exclusions::default(),
             overhead: Overhead::default(),
             causes: self.causes.clone(),
             ratio: Vec::new(),
@@ -383,6 +383,34 @@ fn a_server_near_its_ideal_is_left_alone() {
           a lower load or more workers would."
         ]
     );
+}
+
+/// A loop beside the generator: what was due is sent in bursts of milliseconds.
+#[test]
+fn bursts_of_arrivals_are_told_from_what_the_server_adds() {
+    let case = |ideal: u64, utilization| Case {
+        sojourn: distribution(&[(0.99, 5_500_000)]),
+        ideal: distribution(&[(0.99, ideal)]),
+        utilization,
+        ..Case::default()
+    };
+    let texts = case(4_000_000, 0.5).texts();
+    // M/D/1 at 50 %: p99 is 3.97 service times of 100 µs
+    assert_eq!(
+        texts[1],
+        "Requests arrive in bursts: of p99 5.50 ms, 4.00 ms are the ideal queue's; with independent (Poisson) \
+         arrivals at the same rate these would be 397 µs."
+    );
+    let told = |case: Case| case.texts().iter().any(|text| text.contains("in bursts"));
+    // independent arrivals, nearly; an ideal that is a small part; more work than the workers can do
+    for other in [
+        case(700_000, 0.5),
+        case(1_500_000, 0.5),
+        case(4_000_000, 1.2),
+    ] {
+        assert!(!told(other));
+    }
+    assert!(told(case(2_000_000, 0.5)));
 }
 
 #[test]

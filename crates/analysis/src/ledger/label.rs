@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taillab_model::explanation::{
-    Cause, Culprit, OTHER_THREADS, SendWait, ServerStop, THIS_GENERATOR, THIS_TRACER, nameless,
+    Cause, Culprit, OTHER_THREADS, SendWait, ServerStop, is_our_thread, nameless,
 };
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
@@ -278,8 +278,7 @@ impl Labels {
         let (name, pid) = self.threads.get(&tid)?;
         let (process, _) = self.threads.get(pid)?;
         // ours are named by what each thread does
-        let is_ours = [THIS_GENERATOR, THIS_TRACER].contains(&name.as_str());
-        (process != name && !process.is_empty() && !is_ours).then_some(process)
+        (process != name && !process.is_empty() && !is_our_thread(name)).then_some(process)
     }
 
     /// Whether it is a thread of the server's own processes.
@@ -441,6 +440,7 @@ fn pack(who: CulpritId) -> u64 {
 #[cfg(test)]
 mod tests {
     use taillab_model::ThreadName;
+    use taillab_model::explanation::THIS_GENERATOR;
 
     use super::*;
 

@@ -20,7 +20,7 @@
 //!   it could belong to either, and is ambiguous.
 
 mod evidence;
-mod in_hand;
+mod sole_reader;
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ use super::threads::{Sent, Thread};
 use crate::id_map::{IdMap, packed};
 use crate::matched::{BlindWindow, DatagramIds};
 use evidence::IdEvidence;
-use in_hand::InHand;
+use sole_reader::SoleReader;
 
 /// The state of the matching of datagrams.
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub(super) struct Datagrams {
     /// The events until then, from the first datagram on.
     evidence: Option<Box<IdEvidence>>,
     open: OpenRequests,
-    in_hand: InHand,
+    sole_reader: SoleReader,
     /// By order: when the last ambiguous response left, by client.
     doubts: IdMap<Monotonic, u64>,
     /// Packets that wait for their T2.
@@ -238,7 +238,7 @@ impl Datagrams {
     pub(super) fn begin_anew(&mut self) {
         self.packets.clear();
         if self.by_order() {
-            self.in_hand.contradicted();
+            self.sole_reader.contradicted();
         }
     }
 
@@ -251,7 +251,7 @@ impl Datagrams {
             open_key = Some(self.open_key(request.key));
         }
         if self.by_order() {
-            self.in_hand.enqueued(at, slot);
+            self.sole_reader.enqueued(at, slot);
             if let Some(open_key) = open_key {
                 self.forget_unqueued(open_key, slot);
             }
@@ -269,13 +269,13 @@ impl Datagrams {
     /// T4: a thread has read a datagram.
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic) {
         if self.by_order() {
-            self.in_hand.read_returned(tid, at);
+            self.sole_reader.read_returned(tid, at);
         }
     }
 
     /// A thread went to sleep.
     pub(super) fn slept(&mut self, tid: Tid, asleep: Option<Asleep>, at: Monotonic) {
-        self.in_hand.slept(tid, asleep, at);
+        self.sole_reader.slept(tid, asleep, at);
     }
 
     /// T6: a datagram leaves.
@@ -376,7 +376,7 @@ impl Datagrams {
             if response.before.is_none() {
                 in_hand = self.in_hand(response, held);
             } else if self.open.is_open(open_key) {
-                self.in_hand.contradicted();
+                self.sole_reader.contradicted();
                 self.open.taint(open_key, |slot| doubtful.push(slot));
                 return Answer::Ambiguous;
             }
@@ -410,7 +410,7 @@ impl Datagrams {
             let came_before = |slot: &Slot| held.get(*slot).is_some_and(|held| held.t1 < t4);
             unqueued.clone().any(came_before)
         };
-        self.in_hand.answered(response.tid, is_clients, unseen)
+        self.sole_reader.answered(response.tid, is_clients, unseen)
     }
 
     /// Stops waiting for a response to this request.
@@ -423,7 +423,7 @@ impl Datagrams {
     /// Forgets packets that were never queued, and reads that were never answered, whose requests
     /// are no longer in `held`, and what is known of clients that have been idle since that time.
     pub(super) fn forget(&mut self, held: &HeldRequests, idle: Monotonic) {
-        self.in_hand.forget(|slot| held.get(slot).is_none());
+        self.sole_reader.forget(|slot| held.get(slot).is_none());
         let many = 1_024 + 4 * held.len();
         if self.packets.len() > many {
             self.packets.retain(|_, &mut slot| held.get(slot).is_some());

@@ -7,7 +7,7 @@ use super::departures::{Departed, Departures};
 use super::held::{Fate, HeldRequest, HeldRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
-use super::threads::{CurrentThreads, Since, Thread};
+use super::threads::{CurrentThreads, SwitchTime, Thread};
 use crate::bound::Bound;
 use crate::clients::Announced;
 use crate::id_map::IdMap;
@@ -121,12 +121,12 @@ impl Shared {
         cpu: u16,
         tid: Tid,
         at: Monotonic,
-    ) -> (&mut Thread, Option<Since>) {
+    ) -> (&mut Thread, Option<SwitchTime>) {
         let on_core = self.running(cpu, tid, at);
         let begun = self.first.map(|first| first + self.options.overtaken_after);
         let thread = self.threads.entry(tid).or_insert_with(|| {
             Thread::unseen(match on_core {
-                Some(Since::Exactly(at)) if Some(at) > begun => Some(at),
+                Some(SwitchTime::Exactly(at)) if Some(at) > begun => Some(at),
                 _ => None,
             })
         });
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// Notes that `tid` runs on `cpu`. Returns since when, if that is known.
-    pub(super) fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<Since> {
+    pub(super) fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<SwitchTime> {
         let (since, blind) = self.cores.called(cpu, tid, at);
         self.blind.extend(blind);
         since

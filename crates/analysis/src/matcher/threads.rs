@@ -38,7 +38,7 @@ pub(super) const STAMPED_LATE: Nanos = Nanos::from_micros(20);
 
 /// Since when a thread has been on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Since {
+pub(super) enum SwitchTime {
     /// The switch was seen.
     Exactly(Monotonic),
     /// The switch was missed, but by this time the thread was there.
@@ -54,7 +54,7 @@ pub(super) struct Read {
     pub(super) tid: Tid,
     /// Since when the thread was on its core; `None` if switches on that CPU are not recorded
     /// (yet).
-    on_core: Option<Since>,
+    on_core: Option<SwitchTime>,
     /// When the thread was done with what it did before; `None` if that was not seen.
     free: Option<Monotonic>,
     /// How many bytes the call returned, modulo 1024, if the event says so.
@@ -78,10 +78,10 @@ impl Read {
         let free = self.free?;
         let busy_or_queued = t2.map_or(free, |t2| t2.max(free));
         let from = match self.on_core? {
-            Since::Exactly(switched) => busy_or_queued.max(switched),
+            SwitchTime::Exactly(switched) => busy_or_queued.max(switched),
             // continuously on the core since before that
-            Since::NotAfter(seen) if seen <= busy_or_queued => busy_or_queued,
-            Since::NotAfter(_) => return None,
+            SwitchTime::NotAfter(seen) if seen <= busy_or_queued => busy_or_queued,
+            SwitchTime::NotAfter(_) => return None,
         };
         if t2.is_some() {
             return Some(from);
@@ -161,7 +161,7 @@ impl Thread {
         };
     }
 
-    pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
+    pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<SwitchTime>) {
         if self.write.is_some() || self.unanswered.len() == MOST_UNANSWERED {
             // it has been answered, by a packet that was not seen
             self.give_up_first();
@@ -233,7 +233,7 @@ impl Thread {
         &mut self,
         tid: Tid,
         at: Monotonic,
-        on_core: Option<Since>,
+        on_core: Option<SwitchTime>,
         bytes_mod_1024: Option<u16>,
     ) -> Read {
         let read = Read {
@@ -330,7 +330,7 @@ impl Thread {
 #[derive(Clone, Copy)]
 struct Core {
     current: Tid,
-    since: Since,
+    since: SwitchTime,
     /// When the last event showed that this thread was running.
     proven: Monotonic,
 }
@@ -363,7 +363,7 @@ impl CurrentThreads {
     ) -> Option<BlindWindow> {
         let before = self.core(cpu).replace(Core {
             current: next,
-            since: Since::Exactly(at),
+            since: SwitchTime::Exactly(at),
             proven: at,
         });
         before
@@ -380,12 +380,12 @@ impl CurrentThreads {
         cpu: u16,
         tid: Tid,
         at: Monotonic,
-    ) -> (Option<Since>, Option<BlindWindow>) {
+    ) -> (Option<SwitchTime>, Option<BlindWindow>) {
         let core = match self.cores.get_mut(usize::from(cpu)) {
             Some(Some(core)) => core,
             _ if self.watched.contains(&cpu) => self.core(cpu).insert(Core {
                 current: tid,
-                since: Since::NotAfter(at),
+                since: SwitchTime::NotAfter(at),
                 proven: at,
             }),
             _ => return (None, None),
@@ -394,7 +394,7 @@ impl CurrentThreads {
         if core.current != tid {
             blind = Some(core.blind_until(at));
             core.current = tid;
-            core.since = Since::NotAfter(at);
+            core.since = SwitchTime::NotAfter(at);
         }
         core.proven = at;
         (Some(core.since), blind)

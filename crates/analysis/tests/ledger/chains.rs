@@ -1,6 +1,6 @@
 //! A worker that waits for a thread of its own server, which itself waits: each nanosecond goes to where the chain ends.
 
-use taillab_model::explanation::{Cause, Doing};
+use taillab_model::explanation::{Cause, ThreadActivity};
 use taillab_model::{RecordingContext, ThreadName, Tid, UpstreamServer};
 
 use super::Found;
@@ -89,7 +89,7 @@ fn a_holder_that_reads_from_a_disk_makes_the_worker_wait_for_the_disk() {
     );
     // T4 to T5 is told by what the thread itself did
     let parts = &found.explanation.application[0].parts;
-    let locks = parts.iter().find(|part| part.doing == Doing::Lock);
+    let locks = parts.iter().find(|part| part.doing == ThreadActivity::Lock);
     assert!(locks.is_some_and(|part| part.mean_ns > 1.0e6), "{parts:?}");
 }
 

@@ -1,7 +1,7 @@
 //! What the server's own threads do to each other, and whom its workers wait for: small histories, written by
 //! hand.
 
-use taillab_model::explanation::{Cause, Culprit, Doing};
+use taillab_model::explanation::{Cause, Culprit, ThreadActivity};
 use taillab_model::{RecordingContext, RequestKey, ThreadName, Tid, UpstreamServer};
 
 use super::Found;
@@ -169,9 +169,9 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
         .iter()
         .map(|part| (part.doing, part.mean_ns));
     let wanted = [
-        (Doing::OnCpu, 16_000.0),
-        (Doing::WaitingForCpu, 1_000.0),
-        (Doing::Sockets, 3_000_000.0),
+        (ThreadActivity::OnCpu, 16_000.0),
+        (ThreadActivity::WaitingForCpu, 1_000.0),
+        (ThreadActivity::Sockets, 3_000_000.0),
     ];
     assert_eq!(parts.collect::<Vec<_>>(), wanted);
     assert_eq!(application.mean_ns, 3_017_000.0);

@@ -163,7 +163,7 @@ pub struct WrittenRows([RowFile; 2]);
 
 /// What no row may have, because the evidence does not support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LeftOut {
+enum Omission {
     Nothing,
     /// The cause of its excess.
     Causes,
@@ -171,7 +171,7 @@ enum LeftOut {
     Ideal,
 }
 
-impl LeftOut {
+impl Omission {
     fn of(supported: &Supported) -> Self {
         if !supported.claim(ClaimName::Ideal) {
             Self::Ideal
@@ -202,11 +202,11 @@ struct Copies {
 }
 
 impl Copies {
-    fn without(self, left_out: LeftOut) -> Option<CopyFile> {
+    fn without(self, left_out: Omission) -> Option<CopyFile> {
         match left_out {
-            LeftOut::Nothing => None,
-            LeftOut::Causes => self.without_causes,
-            LeftOut::Ideal => Some(self.without_ideal),
+            Omission::Nothing => None,
+            Omission::Causes => self.without_causes,
+            Omission::Ideal => Some(self.without_ideal),
         }
     }
 }
@@ -215,7 +215,7 @@ impl WrittenRows {
     /// Gives them their final names, the second also where the first cannot be written. A row is written as soon as its
     /// account is complete, and the last request can still decide what is supported: what is not is left out of a copy.
     pub fn keep(self, dir: &mut RunDir, supported: &Supported) -> Result<(), Failure> {
-        let left_out = LeftOut::of(supported);
+        let left_out = Omission::of(supported);
         let mut kept = Ok(());
         for written in self.0 {
             kept = kept.and(written.keep(dir, left_out));
@@ -225,7 +225,7 @@ impl WrittenRows {
 }
 
 impl RowFile {
-    fn keep(self, dir: &mut RunDir, left_out: LeftOut) -> Result<(), Failure> {
+    fn keep(self, dir: &mut RunDir, left_out: Omission) -> Result<(), Failure> {
         let Some(copy) = self.copies.without(left_out) else {
             return dir.finish(self.unfinished, self.file);
         };

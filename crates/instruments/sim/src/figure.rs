@@ -4,7 +4,7 @@ use taillab_report::chart::{Axis, Chart, Curve, MOST_CURVES, not_drawn};
 use taillab_report::figures;
 use taillab_report::text::distinct;
 
-use super::result::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
+use super::result::{SimulatedRun, SimulationReport, SweepAxis, utilisation, workers};
 
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
@@ -15,9 +15,9 @@ const COMPARED_QUANTILE: f64 = 0.99;
 pub fn chart(report: &SimulationReport) -> Chart {
     let runs = report.runs.all();
     let along = report.swept.iter().find_map(|swept| match swept {
-        Swept::Utilization => Some(Axis::Utilisation),
-        Swept::Workers => Some(Axis::Workers),
-        Swept::Discipline => None,
+        SweepAxis::Utilization => Some(Axis::Utilisation),
+        SweepAxis::Workers => Some(Axis::Workers),
+        SweepAxis::Discipline => None,
     });
     match along {
         Some(axis) if runs.len() > 1 => sweep(report, axis),

@@ -23,7 +23,7 @@ pub struct SimulationReport {
     pub runs: Runs,
     /// What is swept, in the order of the loops; empty without a sweep.
     #[serde(skip)]
-    pub swept: Vec<Swept>,
+    pub swept: Vec<SweepAxis>,
 }
 
 /// One system is at the top level of the JSON, several are in a list.
@@ -41,7 +41,7 @@ pub enum Runs {
 
 /// What differs between the runs of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swept {
+pub enum SweepAxis {
     /// The utilisation.
     Utilization,
     /// The number of workers.
@@ -210,7 +210,7 @@ impl Runs {
 
 impl SimulationReport {
     /// The report of these runs.
-    pub fn new(mut runs: Vec<SimulatedRun>, swept: Vec<Swept>, partial: bool) -> Self {
+    pub fn new(mut runs: Vec<SimulatedRun>, swept: Vec<SweepAxis>, partial: bool) -> Self {
         let one = runs.len() == 1 && swept.is_empty();
         let runs = match runs.pop() {
             Some(run) if one => Runs::One(Box::new(run)),

@@ -8,7 +8,9 @@ use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::Style;
 
 use crate::figure::chart;
-use crate::result::{Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, Swept, WarmUp};
+use crate::result::{
+    Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, SweepAxis, WarmUp,
+};
 use crate::terminal;
 
 /// A sample of `count` whose longest value is `longest_us`.
@@ -56,7 +58,7 @@ fn simulated(utilization: f64) -> SimulatedRun {
     }
 }
 
-fn simulation(runs: Runs, swept: Vec<Swept>) -> SimulationReport {
+fn simulation(runs: Runs, swept: Vec<SweepAxis>) -> SimulationReport {
     SimulationReport {
         schema_version: SCHEMA_VERSION,
         command: "sim",
@@ -75,7 +77,7 @@ fn one_simulated_system() {
 #[test]
 fn a_swept_simulation() {
     let runs = [0.5, 0.6, 0.7, 0.8, 0.9].map(simulated).to_vec();
-    let report = simulation(Runs::Several { runs }, vec![Swept::Utilization]);
+    let report = simulation(Runs::Several { runs }, vec![SweepAxis::Utilization]);
     one_screen!(terminal::render(&report, Style::PLAIN));
 }
 
@@ -91,8 +93,8 @@ fn a_figure_says_how_many_systems_it_leaves_out() {
     };
     for swept in [
         Vec::new(),
-        vec![Swept::Discipline],
-        vec![Swept::Discipline, Swept::Utilization],
+        vec![SweepAxis::Discipline],
+        vec![SweepAxis::Discipline, SweepAxis::Utilization],
     ] {
         let (all, cut) = (subtitle(8, swept.clone()), subtitle(10, swept));
         assert!(!all.contains("not drawn"), "{all}");
@@ -104,7 +106,7 @@ fn a_figure_says_how_many_systems_it_leaves_out() {
         .collect();
     let one = chart(&simulation(
         Runs::Several { runs },
-        vec![Swept::Utilization],
+        vec![SweepAxis::Utilization],
     ));
     assert!(!one.subtitle.contains("not drawn"), "{}", one.subtitle);
 }

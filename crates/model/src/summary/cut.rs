@@ -28,7 +28,7 @@ pub struct CutSummary {
     /// What is missing because a cut lasts until the server is idle: by percentile, in ascending order.
     pub unsettled: Vec<UnsettledAt>,
     /// The cuts by reason, the longest first.
-    pub by_reason: Vec<CutBy>,
+    pub by_reason: Vec<CutsForReason>,
 }
 
 /// What is missing above a percentile. A request that finds the server busy since before the end of
@@ -45,7 +45,7 @@ pub struct UnsettledAt {
 
 /// What was cut for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CutBy {
+pub struct CutsForReason {
     /// What was wrong.
     pub why: CutReason,
     /// Who did it, as far as that is known: `stress (pid 77) on CPU 1`.
@@ -61,7 +61,7 @@ pub struct CutBy {
 /// What is said of a stall that no other task caused: it was the hypervisor, or an interrupt.
 const NO_TASK: &str = "the hypervisor or an interrupt";
 
-impl CutBy {
+impl CutsForReason {
     /// Who did it, as the causes name their culprits.
     pub fn culprit(&self) -> Culprit {
         if self.why != CutReason::GeneratorNotScheduled {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn who_held_the_generator_up_is_read_from_the_words() {
         let read = |why, who: &str| {
-            let by = CutBy {
+            let by = CutsForReason {
                 why,
                 who: who.to_owned(),
                 times: 1,

@@ -64,27 +64,27 @@ impl Verdict {
     }
 
     /// How many of the percentiles hold; all of them where there are no claims.
-    pub fn holds_to(&self) -> HoldsTo {
-        let mut last = HoldsTo::NoPercentile;
+    pub fn valid_percentiles(&self) -> ValidPercentiles {
+        let mut last = ValidPercentiles::None;
         for claim in (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some()) {
             if !claim.valid {
                 return last;
             }
-            last = HoldsTo::Percentile(claim.claim);
+            last = ValidPercentiles::UpTo(claim.claim);
         }
-        HoldsTo::All
+        ValidPercentiles::All
     }
 }
 
 /// How many of the percentiles of a result hold, from the lowest one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldsTo {
+pub enum ValidPercentiles {
     /// All of them.
     All,
     /// This one and those below it.
-    Percentile(ClaimName),
+    UpTo(ClaimName),
     /// Not even the lowest one.
-    NoPercentile,
+    None,
 }
 
 /// One reason against a measurement, or one warning about it.
@@ -212,13 +212,22 @@ mod tests {
                 .collect(),
             ..Verdict::default()
         };
-        assert_eq!(Verdict::default().holds_to(), HoldsTo::All);
-        assert_eq!(verdict(&[]).holds_to(), HoldsTo::All);
-        assert_eq!(verdict(&[ClaimName::Ideal]).holds_to(), HoldsTo::All);
+        assert_eq!(
+            Verdict::default().valid_percentiles(),
+            ValidPercentiles::All
+        );
+        assert_eq!(verdict(&[]).valid_percentiles(), ValidPercentiles::All);
+        assert_eq!(
+            verdict(&[ClaimName::Ideal]).valid_percentiles(),
+            ValidPercentiles::All
+        );
         let spoiled = verdict(&[ClaimName::P999, ClaimName::P9999, ClaimName::P99999]);
-        assert_eq!(spoiled.holds_to(), HoldsTo::Percentile(ClaimName::P99));
+        assert_eq!(
+            spoiled.valid_percentiles(),
+            ValidPercentiles::UpTo(ClaimName::P99)
+        );
         let nothing = verdict(&ClaimName::PERCENTILES);
-        assert_eq!(nothing.holds_to(), HoldsTo::NoPercentile);
+        assert_eq!(nothing.valid_percentiles(), ValidPercentiles::None);
         let mut no_causes = verdict(&[ClaimName::Causes]);
         assert!(no_causes.holds(ClaimName::Ideal) && !no_causes.holds(ClaimName::Causes));
         no_causes.reasons = vec![Reason::new("no_answer", "none of 7 requests was answered")];

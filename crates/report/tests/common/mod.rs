@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LeftOut, LimitedBy, LoadErrors, LoadSummary,
-    Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult,
-    ServiceTimeSource, Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutSummary,
+    CutsForReason, DeadTime, DispersionAt, Exclusions, Hook, Ideal, LimitedBy, LoadErrors,
+    LoadSummary, Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
+    ServerResult, ServiceTimeSource, Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
 };
 use taillab_model::{
     ClientTimes, CutReason, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps,
@@ -329,7 +329,7 @@ fn simulated(length: Nanos) -> Sample {
                 })
                 .collect(),
             },
-            left_out: LeftOut::default(),
+            left_out: Exclusions::default(),
             sent_again: None,
             overhead: Overhead {
                 pairs: 6,
@@ -382,7 +382,7 @@ pub(crate) fn held_up(summary: &Report) -> Scheduled {
                 q: 0.99,
                 share: 0.07,
             }],
-            by_reason: vec![CutBy {
+            by_reason: vec![CutsForReason {
                 why: CutReason::GeneratorNotScheduled,
                 who: "stress (pid 77) on CPU 0".to_owned(),
                 times: 410,

@@ -83,7 +83,7 @@ fn named(made: Made) -> Made {
 fn or_left_out(name: &str, made: Result<Made, Failure>) -> Result<Made, Failure> {
     match made {
         Err(failure) if failure.exit != Exit::Interrupted => {
-            Ok(Made::LeftOut(format!("{name}: {}", failure.message)))
+            Ok(Made::Omitted(format!("{name}: {}", failure.message)))
         }
         made => made,
     }
@@ -123,10 +123,10 @@ mod tests {
     fn what_fails_is_left_out_and_an_interrupt_ends_everything() {
         let failed = |exit| or_left_out("fig8", Err(Failure::new(exit, "no third CPU")));
         match failed(Exit::Unsupported) {
-            Ok(Made::LeftOut(what)) => assert_eq!(what, "fig8: no third CPU"),
+            Ok(Made::Omitted(what)) => assert_eq!(what, "fig8: no third CPU"),
             _ => panic!("it is not left out"),
         }
-        assert!(matches!(failed(Exit::Failed), Ok(Made::LeftOut(_))));
+        assert!(matches!(failed(Exit::Failed), Ok(Made::Omitted(_))));
         assert!(failed(Exit::Interrupted).is_err());
     }
 }

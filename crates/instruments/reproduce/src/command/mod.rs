@@ -42,7 +42,7 @@ pub enum Made {
     /// It is there; and whether it is partial.
     Figure(Box<ReproducedFigure>, bool),
     /// It is left out, and why.
-    LeftOut(String),
+    Omitted(String),
 }
 
 impl From<(ReproducedFigure, bool)> for Made {
@@ -95,7 +95,7 @@ fn reproduce<F>(
         let began = Instant::now();
         let (mut figure, partial) = match make(figure) {
             Ok(Made::Figure(figure, partial)) => (*figure, partial),
-            Ok(Made::LeftOut(what)) => {
+            Ok(Made::Omitted(what)) => {
                 reproduction.left_out.push(what);
                 continue;
             }

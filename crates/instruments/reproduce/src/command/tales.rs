@@ -71,13 +71,13 @@ impl Item {
         if panel.is_live() {
             let here = cpus::online(&Roots::default()).map_or(1, |cpus| cpus.len());
             if panel.cpus > here {
-                return Ok(Made::LeftOut(format!(
+                return Ok(Made::Omitted(format!(
                     "{name} needs {} CPUs, and {here} are here",
                     panel.cpus
                 )));
             }
             if args.quick && panel.full_only {
-                return Ok(Made::LeftOut(format!(
+                return Ok(Made::Omitted(format!(
                     "{name} is not measured with --quick"
                 )));
             }

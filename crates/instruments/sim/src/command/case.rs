@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use taillab_queueing::discipline::Discipline;
 
 use crate::args::Sweep;
-use crate::result::Swept;
+use crate::result::SweepAxis;
 
 /// One system.
 #[derive(Clone, Debug)]
@@ -23,22 +23,22 @@ pub fn cases(
     utilization: Option<f64>,
     mut disciplines: Vec<Discipline>,
     sweeps: Vec<Sweep>,
-) -> Result<(Vec<Case>, Vec<Swept>), String> {
+) -> Result<(Vec<Case>, Vec<SweepAxis>), String> {
     let (mut workers, mut utilizations) = (vec![workers], vec![utilization]);
     let mut swept = Vec::new();
     for sweep in sweeps {
         let (what, name) = match sweep {
             Sweep::Utilization(values) => {
                 utilizations = values.into_iter().map(Some).collect();
-                (Swept::Utilization, "utilization")
+                (SweepAxis::Utilization, "utilization")
             }
             Sweep::Workers(values) => {
                 workers = values;
-                (Swept::Workers, "workers")
+                (SweepAxis::Workers, "workers")
             }
             Sweep::Discipline(values) => {
                 disciplines = values;
-                (Swept::Discipline, "discipline")
+                (SweepAxis::Discipline, "discipline")
             }
         };
         if swept.contains(&what) {

@@ -13,7 +13,7 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use super::case::{Case, cases};
 use crate::args::SimArgs;
-use crate::result::Swept;
+use crate::result::SweepAxis;
 
 /// The default number of requests.
 const DEFAULT_REQUESTS: u64 = 20_000_000;
@@ -46,7 +46,7 @@ pub struct RecordedPlan {
 }
 
 /// The plan, and what is swept.
-pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<Swept>), Failure> {
+pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<SweepAxis>), Failure> {
     let service = service(&args.system.service)?;
     let trace = args.recorded.file.trace.clone();
     let utilization = match (args.system.utilization, &trace) {

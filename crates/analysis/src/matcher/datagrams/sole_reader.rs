@@ -20,9 +20,9 @@ const ALONE: u32 = 128;
 /// More datagrams than a socket holds.
 const MOST_QUEUED: usize = 1 << 18;
 
-/// What the only thread that reads datagrams has in hand.
+/// The only thread that reads datagrams, and what it has in hand.
 #[derive(Default)]
-pub(super) struct InHand {
+pub(super) struct SoleReader {
     reader: Option<Tid>,
     reads: u32,
     /// More than one thread reads.
@@ -37,7 +37,7 @@ pub(super) struct InHand {
     read: Vec<(Slot, Monotonic)>,
 }
 
-impl InHand {
+impl SoleReader {
     /// T2: a datagram was queued.
     pub(super) fn enqueued(&mut self, at: Monotonic, slot: Slot) {
         self.last_queued = Some(at);
