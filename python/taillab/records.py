@@ -81,21 +81,6 @@ DecidedBy = Literal["measured", "adjusted", "typical"]
 """The list of ratios that decided."""
 
 
-Doing = Literal[
-    "on_cpu",
-    "waiting_for_cpu",
-    "sockets",
-    "lock",
-    "page_fault",
-    "storage",
-    "timer",
-    "stopped",
-    "other_call",
-    "unknown",
-]
-"""What a thread of the server does."""
-
-
 FixOutcome = Literal["kept", "reverted", "inconclusive", "unavailable"]
 """What became of a mitigation."""
 
@@ -184,6 +169,21 @@ Standing = Literal["measured", "substituted", "unavailable"]
 """How a row came about."""
 
 
+ThreadActivity = Literal[
+    "on_cpu",
+    "waiting_for_cpu",
+    "sockets",
+    "lock",
+    "page_fault",
+    "storage",
+    "timer",
+    "stopped",
+    "other_call",
+    "unknown",
+]
+"""What a thread of the server does."""
+
+
 Unit = Literal["ns"]
 """The unit of a `Distribution`'s times."""
 
@@ -236,7 +236,7 @@ class ApplicationAt(Record):
 class ApplicationPart(Record):
     """A part of the time between T4 and T5."""
 
-    doing: Doing
+    doing: ThreadActivity
     """What the thread did."""
     mean_ns: float
     """For how long on average, in nanoseconds."""
@@ -664,7 +664,24 @@ class Culprit(Record):
     """
 
 
-class CutBy(Record):
+class CutSummary(Record):
+    """Stretches in which the load was not what it should have been, by the generator's own clock and
+    schedule. What disturbed only the server is not among them.
+    """
+
+    by_reason: list[CutsForReason]
+    """The cuts by reason, the longest first."""
+    length_ns: Nanos
+    """The length of all cuts together."""
+    requests: int
+    """Requests that are therefore left out of `scheduled`."""
+    share: float
+    """Share of the measurement's time that was cut."""
+    unsettled: list[UnsettledAt]
+    """What is missing because a cut lasts until the server is idle: by percentile, in ascending order."""
+
+
+class CutsForReason(Record):
     """What was cut for one reason."""
 
     length_ns: Nanos
@@ -677,23 +694,6 @@ class CutBy(Record):
     """Who did it, as far as that is known: `stress (pid 77) on CPU 1`."""
     why: CutReason
     """What was wrong."""
-
-
-class CutSummary(Record):
-    """Stretches in which the load was not what it should have been, by the generator's own clock and
-    schedule. What disturbed only the server is not among them.
-    """
-
-    by_reason: list[CutBy]
-    """The cuts by reason, the longest first."""
-    length_ns: Nanos
-    """The length of all cuts together."""
-    requests: int
-    """Requests that are therefore left out of `scheduled`."""
-    share: float
-    """Share of the measurement's time that was cut."""
-    unsettled: list[UnsettledAt]
-    """What is missing because a cut lasts until the server is idle: by percentile, in ascending order."""
 
 
 class DispersionAt(Record):
@@ -810,6 +810,33 @@ class ExactQuantile(Record):
     """The probability."""
     value: Nanos | None
     """The quantile."""
+
+
+class Exclusions(Record):
+    """What `Matching` does not count."""
+
+    elsewhere: int
+    """Requests over TCP to the server's port that none of its sockets received: packets that pass through
+    this machine, or that nobody accepts.
+    """
+    forgotten: int
+    """Connections and threads that were forgotten while they were in use, since there were too many at once.
+    What was under way there counts as unanswered.
+    """
+    from_before: int
+    """Responses to requests from before the recording."""
+    other_processes: int
+    """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
+    parts: int
+    """Packets over TCP that only began a request: its client sends requests in several packets and waits for
+    the responses, as far as the server's connections show. Counted without a framing only.
+    """
+    unasked: int
+    """Connections on which the server sends without being asked (subscribers, replicas, streams of events),
+    or goes on for longer than is waited for. Nothing counts that happened there from then on.
+    """
+    unasked_ports: list[int]
+    """The client's ports of the first of them."""
 
 
 class Explanation(Record):
@@ -1122,33 +1149,6 @@ class LatencyAt(Record):
     """The latency."""
     q: float
     """The quantile."""
-
-
-class LeftOut(Record):
-    """What `Matching` does not count."""
-
-    elsewhere: int
-    """Requests over TCP to the server's port that none of its sockets received: packets that pass through
-    this machine, or that nobody accepts.
-    """
-    forgotten: int
-    """Connections and threads that were forgotten while they were in use, since there were too many at once.
-    What was under way there counts as unanswered.
-    """
-    from_before: int
-    """Responses to requests from before the recording."""
-    other_processes: int
-    """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
-    parts: int
-    """Packets over TCP that only began a request: its client sends requests in several packets and waits for
-    the responses, as far as the server's connections show. Counted without a framing only.
-    """
-    unasked: int
-    """Connections on which the server sends without being asked (subscribers, replicas, streams of events),
-    or goes on for longer than is waited for. Nothing counts that happened there from then on.
-    """
-    unasked_ports: list[int]
-    """The client's ports of the first of them."""
 
 
 class LoadErrors(Record):
@@ -2461,7 +2461,7 @@ class Report(Record):
     """What `--fix` tried, in this order; absent without it."""
     ideal: Ideal
     """The same arrivals through the ideal queue."""
-    left_out: LeftOut | None
+    left_out: Exclusions | None
     """What is not counted there, since it says nothing about how the server answers."""
     load: LoadSummary | None
     """One load by a schedule, where the generator was ours."""
