@@ -28,11 +28,11 @@ pub(super) fn in_bursts(facts: &Facts<'_>) -> Option<Finding> {
     let matters = tail.ideal.get() as f64 >= MATTERS * tail.measured.get() as f64;
     (is_in_bursts && matters).then(|| {
         let text = format!(
-            "Requests arrive in bursts: of {} {}, {} are the ideal queue's; with independent (Poisson) arrivals at \
-             the same rate these would be {independent}.",
+            "Requests arrive in bursts: fed with them, even the ideal queue has {} {} (measured {}); fed with \
+             independent (Poisson) arrivals at the same rate, it has {independent}.",
             Percentile(tail.q),
-            tail.measured,
-            tail.ideal
+            tail.ideal,
+            tail.measured
         );
         let advice = "Look at who sends them: more even arrivals or more workers shorten this part, nothing else does.";
         Finding {
