@@ -10,6 +10,7 @@ use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
 use self::schedule::Schedule;
+use crate::left_over::LeftOver;
 use crate::matched::{Arrival, Matched};
 
 /// The measured requests of a window, in order of T1.
@@ -32,7 +33,8 @@ pub struct MeasuredRequests {
 ///
 /// *Every* request that arrived is an arrival of the ideal queue, except for those that ask for no
 /// response: what they cost is not known, and the report says how many they are. Arrivals of the
-/// warm-up count, so that the queue is in the right state when the measurement begins, and so do
+/// warm-up count, so that the queue is in the right state when the measurement begins (what the server has
+/// answered by then, the ideal one has, too), and so do
 /// requests whose response was not seen: the server may have answered, and the probe missed it. If such
 /// a request was never served, the ideal has a little more work than the real server, and the excess
 /// comes out a little too small.
@@ -55,6 +57,7 @@ pub struct IdealArrivals {
     /// The same with the times at which the requests were due, where a client was joined.
     schedule: Schedule,
     measure_from: Monotonic,
+    left_over: LeftOver,
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
     count: u64,
@@ -71,6 +74,7 @@ impl IdealArrivals {
             receives_elsewhere: None,
             schedule: Schedule::new(Bound::new(service_time, workers)),
             measure_from,
+            left_over: LeftOver::default(),
             span: None,
             count: 0,
         }
@@ -166,6 +170,10 @@ impl IdealArrivals {
         let mut requests = MeasuredRequests::default();
         let sees_queueing = sees_queueing(matched);
         for arrival in matched.arrivals() {
+            let left_over = (self.left_over).before(matched, &arrival, self.measure_from);
+            if let Some(requests) = left_over {
+                self.limit_to(arrival.t1, requests);
+            }
             let t1 = Nanos::new(arrival.t1.nanos_since_boot());
             let counts = arrival
                 .matched
@@ -196,12 +204,27 @@ impl IdealArrivals {
         requests
     }
 
+    /// From `at` on the queues have no more work than so many requests are.
+    fn limit_to(&mut self, at: Monotonic, requests: u64) {
+        let at = Nanos::new(at.nanos_since_boot());
+        self.queue.limit_to(at, requests);
+        for bound in self.bounds() {
+            bound.queue.limit_to(at, requests);
+        }
+        self.schedule.limit_to(at, requests);
+    }
+
+    /// The queues of which only the distribution matters.
+    fn bounds(&mut self) -> impl Iterator<Item = &mut Bound> {
+        let bounds = self.interval.iter_mut().flatten();
+        let others = self.without_probe.iter_mut();
+        bounds.chain(others).chain(&mut self.receives_elsewhere)
+    }
+
     /// Sends a request through all queues; `counts` if it belongs to the measurement. Its ideal sojourn.
     fn let_in(&mut self, matched: &Matched, arrival: &Arrival, counts: bool) -> Nanos {
         let t1 = Nanos::new(arrival.t1.nanos_since_boot());
-        let bounds = self.interval.iter_mut().flatten();
-        let others = self.without_probe.iter_mut();
-        for bound in bounds.chain(others).chain(&mut self.receives_elsewhere) {
+        for bound in self.bounds() {
             bound.add(t1, counts);
         }
         if matched.client.is_some() {
@@ -318,6 +341,19 @@ mod tests {
             arrivals(1_004).take(&matched, Monotonic::MAX).places,
             [1, 2]
         );
+    }
+
+    /// A server that answers many at once keeps up with a warm-up that comes faster than one request each t.
+    #[test]
+    fn what_is_answered_of_the_warm_up_is_no_work_of_the_ideal_server() {
+        let warm_up = (0..100).map(|i| (1_000 + i, 1_005 + i));
+        let with = |measured| {
+            let all: Vec<(u64, u64)> = warm_up.clone().chain([measured]).collect();
+            matched(&all, &[])
+        };
+        assert_eq!(ideal(&with((1_202, 1_240)), 1_200), [10]);
+        // five of them are still in the server
+        assert_eq!(ideal(&with((1_102, 1_180)), 1_100), [60]);
     }
 
     /// Where T2 is recorded, a request without one found no place at the socket.

@@ -38,6 +38,7 @@ mod heaviest;
 mod id_map;
 pub mod ideal;
 pub mod ledger;
+mod left_over;
 pub mod load;
 pub mod matched;
 pub mod matcher;

@@ -64,6 +64,20 @@ impl IdealQueue {
         self.departure(arrival) - arrival - self.after_response
     }
 
+    /// From `at` on it has no more work than so many requests are: those that are left of another server, which has done
+    /// the others already.
+    pub fn limit_to(&mut self, at: Nanos, requests: u64) {
+        let rounds = requests.div_ceil(self.free_at.len() as u64);
+        self.limit_until(at + self.service_time * rounds);
+    }
+
+    /// No worker is busy for longer than until then with what has come.
+    pub fn limit_until(&mut self, at: Nanos) {
+        for free_at in &mut self.free_at {
+            *free_at = (*free_at).min(at);
+        }
+    }
+
     fn departure(&self, arrival: Nanos) -> Nanos {
         arrival.max(self.free_at[self.next]) + self.service_time
     }
@@ -97,6 +111,26 @@ mod tests {
         let mut queue = queue.with_work_after_response(Nanos::new(4));
         let sojourns = [7, 8, 27, 37].map(|at| queue.sojourn(Nanos::new(at)).get());
         assert_eq!(sojourns, [6, 15, 6, 6]);
+    }
+
+    #[test]
+    fn what_another_server_has_done_is_no_work_any_more() {
+        let queue = || {
+            let mut queue = IdealQueue::new(Nanos::new(10), NonZeroU32::new(2).unwrap());
+            for _ in 0..8 {
+                queue.sojourn(Nanos::new(100));
+            }
+            queue
+        };
+        let next = |mut queue: IdealQueue| queue.sojourn(Nanos::new(104)).get();
+        assert_eq!(next(queue()), 46);
+        let limited = |requests| {
+            let mut queue = queue();
+            queue.limit_to(Nanos::new(104), requests);
+            next(queue)
+        };
+        // of five, one worker has three
+        assert_eq!([0, 2, 5, 100].map(limited), [10, 20, 40, 46]);
     }
 
     #[test]

@@ -249,6 +249,11 @@ impl<'c> Cutter<'c> {
         }
         let idle = self.leave.len() < self.workers.get() as usize;
         let since_boot = Nanos::new(t1.nanos_since_boot());
+        // what the server has done of the warm-up, the ideal one has, too
+        let begins = measured && self.sums.first.is_none();
+        if let Some((queue, _)) = self.ideal.as_mut().filter(|_| begins) {
+            queue.limit_to(since_boot, self.leave.len() as u64);
+        }
         let ideal_idle =
             (self.ideal.as_mut()).is_none_or(|(queue, t)| queue.sojourn(since_boot) == *t);
         self.leave.extend(t6.map(Reverse));

@@ -20,6 +20,8 @@ pub(super) struct Schedule {
     waiting: BinaryHeap<Reverse<(Nanos, bool)>>,
     /// When the last one in the queue arrived there.
     last: Nanos,
+    /// From when on the queue has no more work than so many requests are, until one comes that was due then.
+    limit: Option<(Nanos, u64)>,
 }
 
 impl Schedule {
@@ -29,7 +31,13 @@ impl Schedule {
             ideal,
             waiting: BinaryHeap::new(),
             last: Nanos::ZERO,
+            limit: None,
         }
+    }
+
+    /// From `at` on the queue has no more work than so many requests are.
+    pub(super) const fn limit_to(&mut self, at: Nanos, requests: u64) {
+        self.limit = Some((at, requests));
     }
 
     pub(super) fn with_work_after_response(mut self, length: Nanos) -> Self {
@@ -52,6 +60,9 @@ impl Schedule {
         {
             self.waiting.pop();
             self.last = self.last.max(due);
+            if let Some((at, requests)) = self.limit.take_if(|(at, _)| *at <= self.last) {
+                self.ideal.queue.limit_to(at, requests);
+            }
             self.ideal.add(self.last, counts);
         }
     }

@@ -15,6 +15,7 @@ use super::send_evidence::{SendEvidence, SendHistory};
 use super::server::ServerState;
 use super::service_starts::ServiceStarts;
 use super::worker::Inheritance;
+use crate::left_over::LeftOver;
 use crate::matched::{Arrival, Matched};
 use crate::resent::Resent;
 use crate::timeline::Timeline;
@@ -49,6 +50,7 @@ pub struct Attribution {
     upto_ns: u64,
     /// The CPU that received the last packet.
     last_receiver: usize,
+    left_over: LeftOver,
 }
 
 impl Attribution {
@@ -71,6 +73,7 @@ impl Attribution {
             requests_before: 0,
             upto_ns: 0,
             last_receiver: 0,
+            left_over: LeftOver::default(),
         }
     }
 
@@ -163,8 +166,20 @@ impl Attribution {
         self.send_evidence.get(place).copied().unwrap_or_default()
     }
 
+    /// What the server has done of the warm-up, the ideal queues have, too.
+    fn measurement_begins(&mut self, at_ns: u64, left_over: u64) {
+        self.queues.measurement_begins(at_ns, left_over);
+        for queue in &mut self.server.common {
+            queue.measurement_begins(at_ns);
+        }
+    }
+
     /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
+        let measure_from = self.options.measure_from;
+        if let Some(requests) = self.left_over.before(matched, arrival, measure_from) {
+            self.measurement_begins(t1_ns, requests);
+        }
         let ideal_ns = self.queues.arrives(t1_ns);
         // outside slices, receive softirqs are not recorded
         if matched

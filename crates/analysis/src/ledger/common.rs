@@ -99,6 +99,16 @@ impl CommonQueue {
         }
     }
 
+    /// The measurement begins: the ideal queue has no more work than is left of the server's requests.
+    pub(super) fn measurement_begins(&mut self, at_ns: u64) {
+        let (at, open) = (Nanos::new(at_ns), self.open as u64);
+        self.ideal.limit_to(at, open);
+        let latest = at + self.service_time * open.div_ceil(self.servers);
+        for leaves_ns in &mut self.ideal_leaves_ns {
+            *leaves_ns = (*leaves_ns).min(latest.get());
+        }
+    }
+
     /// A request arrives, and is not at its socket yet.
     pub(super) fn arrives(&mut self, t1_ns: u64) {
         if self.open == 0 {

@@ -47,6 +47,16 @@ impl Queues {
         }
     }
 
+    /// The measurement begins, with so many requests in the server: the ideal queues have no more work than that, and an
+    /// own queue is empty when its worker has answered what came.
+    pub(super) fn measurement_begins(&mut self, at_ns: u64, open: u64) {
+        self.ideal.limit_to(Nanos::new(at_ns), open);
+        for own in &mut self.workers {
+            own.ideal
+                .limit_until(Nanos::new(own.answered_ns.max(at_ns)));
+        }
+    }
+
     /// A request arrives, and nothing more is known about it. Returns its wait in the ideal queue.
     pub(super) fn arrives(&mut self, t1_ns: u64) -> u64 {
         wait_ns(&mut self.ideal, t1_ns, self.service_time)
