@@ -24,7 +24,7 @@
 use taillab_model::{Monotonic, Tid};
 
 use super::doubt::Doubt;
-use super::framer::{Framer, PacketEnds};
+use super::framer::{Arrival, Framer, PacketEnds};
 use super::framing::{Lost, Message};
 use super::held::Fate;
 use super::options::MatchOptions;
@@ -58,7 +58,7 @@ impl Connection {
     pub(super) fn packet_arrived(
         &mut self,
         packet: (Monotonic, u16, u32, bool),
-        payload: &[u8],
+        (payload, extent): (&[u8], Option<Extent>),
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
         mut open: impl FnMut(u32, Option<Command>, Fate) -> Option<Slot>,
@@ -70,10 +70,19 @@ impl Connection {
         if !std::mem::replace(&mut framer.began, true) {
             settled.push(Settled::Began(OtherProtocol::of(payload)));
         }
-        let (follows, behind) = (self.follows(id, bytes), self.is_behind(id));
+        let (follows, behind) = match framer.arrival(extent) {
+            Some(arrival) => (
+                arrival == Arrival::Next && self.follows(id, bytes),
+                arrival == Arrival::Again,
+            ),
+            None => (self.follows(id, bytes), self.is_behind(id)),
+        };
         if framer.synced && !follows && behind {
             self.framer = Some(framer);
             return true; // sent again
+        }
+        if !behind {
+            framer.arrived(extent);
         }
         let silent = |last: Monotonic| at.saturating_since(last) > options.overtaken_after;
         let idle = framer.last_packet.is_some_and(silent);

@@ -4,7 +4,7 @@ use taillab_model::Monotonic;
 
 use super::count::Count;
 use super::framing::{BLANK, Direction, Framing, Message, Parser};
-use super::packet::NewBytes;
+use super::packet::{Extent, NewBytes};
 use super::parts::{Position, Write};
 use super::threads::Read;
 
@@ -27,6 +27,9 @@ pub(super) struct Framer {
     /// The place of the server's next byte in its stream; `None` while nothing of that stream has
     /// been seen.
     pub(super) next_out: Option<u32>,
+    /// The sequence number of the client's next byte; `None` where that is not known. A request's own stamp has only its
+    /// lower half, which is that of the next byte again after a hole of 64 KiB.
+    next_in: Option<u32>,
     /// The next response is the first one that is followed, so a hole before it may belong to
     /// another response.
     pub(super) fresh: bool,
@@ -42,6 +45,17 @@ pub(super) struct Framer {
     pub(super) last_read: Option<(Position, Read)>,
     /// The rest of a request that has been answered is still to come.
     pub(super) rest_comes: bool,
+}
+
+/// Where a packet of the client is in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It begins where the last one ended.
+    Next,
+    /// All of it came before.
+    Again,
+    /// What is between it and the last one was not seen.
+    Elsewhere,
 }
 
 /// What ends in a packet of the client.
@@ -64,6 +78,7 @@ impl Framer {
             pipelines: false,
             ahead: false,
             next_out: synced.then_some(0),
+            next_in: None,
             fresh: false,
             begun: None,
             writes: Vec::new(),
@@ -86,6 +101,25 @@ impl Framer {
         self.begun = None;
         self.last_write = None;
         self.rest_comes = false;
+    }
+
+    /// Where a packet of the client is in its stream, against what was seen before: `None` where its sequence number, or
+    /// theirs, is not known.
+    pub(super) fn arrival(&self, extent: Option<Extent>) -> Option<Arrival> {
+        let (next, Extent { bytes, place }) = self.next_in.zip(extent)?;
+        let end = place.wrapping_add(bytes);
+        Some(if place == next {
+            Arrival::Next
+        } else if (end.wrapping_sub(next) as i32) <= 0 {
+            Arrival::Again
+        } else {
+            Arrival::Elsewhere
+        })
+    }
+
+    /// Goes on to the end of a packet of the client; it is not known where that is without an extent.
+    pub(super) fn arrived(&mut self, extent: Option<Extent>) {
+        self.next_in = extent.map(|Extent { bytes, place }| place.wrapping_add(bytes));
     }
 
     /// Packets were missed, or not understood.

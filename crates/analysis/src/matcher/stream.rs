@@ -662,6 +662,9 @@ impl Connection {
     fn lost_sight(&mut self, position: Position, at: Monotonic, settled: &mut Vec<Settled>) {
         // what was not seen may still be answered
         self.loses_track(at, settled);
+        if let Some(framer) = &mut self.framer {
+            framer.arrived(None);
+        }
         let requests = self
             .segments
             .drain(..)

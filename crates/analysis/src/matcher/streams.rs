@@ -436,8 +436,9 @@ impl Streams {
             Some(slot)
         };
         let arrived = (at, key.id, bytes, push);
-        let (payload, settled) = (&packet.payload, &mut self.settled);
-        let taken = connection.packet_arrived(arrived, payload, &shared.options, settled, open);
+        let content = (packet.payload.as_slice(), packet.extent);
+        let settled = &mut self.settled;
+        let taken = connection.packet_arrived(arrived, content, &shared.options, settled, open);
         let aside = connection.sends_unasked();
         if aside {
             connection.set_aside(true, &mut self.settled);

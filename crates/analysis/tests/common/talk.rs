@@ -127,6 +127,12 @@ impl Talk {
         at
     }
 
+    /// The client sends so many bytes, and the server reads them; nothing of that is seen.
+    pub(crate) const fn misses(&mut self, bytes: u32) {
+        self.sent = self.sent.wrapping_add(bytes);
+        self.read = self.read.wrapping_add(bytes);
+    }
+
     /// The server reads all that has come. Returns when.
     pub(crate) fn reads(&mut self) -> Monotonic {
         self.reads_bytes(self.sent.wrapping_sub(self.read))
