@@ -27,9 +27,9 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let is_overloaded = facts.server.measured.overload.is_some();
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
+    findings.extend(causes::main_causes(facts));
     // the causes are of what is in excess of it
     findings.extend(arrivals::in_bursts(facts));
-    findings.extend(causes::main_causes(facts));
     findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));
     findings.extend(spells::single_events(facts));

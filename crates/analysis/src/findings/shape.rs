@@ -8,6 +8,9 @@ use crate::fmt::{Count, Counted, Percentile, plural, share};
 /// Up to this multiple of the ideal, there is little to gain.
 const NEAR: f64 = 1.5;
 
+/// A percentile below this part of the ideal says that the ideal is too slow.
+const BELOW: f64 = 0.8;
+
 /// Lower percentiles do not show the tail.
 const TAIL: f64 = 0.99;
 
@@ -27,10 +30,14 @@ pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {
     // a median near the ideal says nothing of a tail that is not known
     let tail = facts.tail().filter(|tail| tail.q >= TAIL)?;
     let ratio = tail.measured.get() as f64 / tail.ideal.get().max(1) as f64;
-    (ratio <= NEAR).then(|| {
+    // well below the ideal, t is in doubt, and not the server good
+    (BELOW..=NEAR).contains(&ratio).then(|| {
+        let near = match ratio < 1.0 {
+            true => "no longer than that".to_owned(),
+            false => format!("within a factor of {ratio:.2}"),
+        };
         let text = format!(
-            "{tail}: within a factor of {ratio:.2}. No setting can gain much here; a lower load \
-             or more workers would."
+            "{tail}: {near}. No setting can gain much here; a lower load or more workers would."
         );
         conclusive(text, None, None)
     })

@@ -313,9 +313,11 @@ impl<'a> Forecaster<'a> {
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
         rest.awake.clone_from(&unchanged.awake);
-        // the order of arrival and the order by worker both count as in order
+        // the order of arrival and the order by worker both count as in order, unless it is about who of them has the CPU
+        let is_of_workers = mitigation.is.treats.contains(&Cause::OwnThreads);
         let in_order = |order| matches!(order, Order::Arrival | Order::ByWorker);
-        if in_order(rest.discipline.order) && in_order(self.fitted.discipline.order) {
+        let both = in_order(rest.discipline.order) && in_order(self.fitted.discipline.order);
+        if both && !is_of_workers {
             rest.discipline.order = unchanged.discipline.order;
         }
         if !touches && rest == unchanged {

@@ -156,3 +156,31 @@ pub(crate) fn apply(
         Effect::CpuLess => change.fewer_servers = 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::agreement::{change, observed};
+
+    const T: Nanos = Nanos::new(100);
+
+    /// Where a worker reads all that waits and then answers it, what it computes is known of all these requests
+    /// together, and not of one that would be served before them.
+    #[test]
+    fn batches_have_no_other_order() {
+        let observed = observed(&[(1_000, 100, 0, 0); 3], &[vec![], vec![]]);
+        let of = |order| change(&observed, Sharing::Assigned, order);
+        for cause in [Cause::Order, Cause::OwnThreads] {
+            let mut changed = of(Order::Batches);
+            assert!(!without(&mut changed, &observed, cause, T), "{cause:?}");
+            // a mitigation without an effect has no forecast
+            apply(&mut changed, &observed, &Effect::Without(cause), T);
+            assert_eq!(changed, of(Order::Batches), "{cause:?}");
+            for other in [Order::ByWorker, Order::AsMeasured] {
+                let mut changed = of(other);
+                assert!(without(&mut changed, &observed, cause, T), "{cause:?}");
+                assert_eq!(changed, of(Order::Arrival), "{cause:?}");
+            }
+        }
+    }
+}

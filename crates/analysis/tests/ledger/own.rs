@@ -82,9 +82,43 @@ fn a_collection_has_one_name_for_all_requests() {
         threads: vec!["GC Thread".to_owned(), "VM Thread".to_owned()],
     };
     assert_eq!(culprits(&found, Cause::Pause), [runtime]);
-    for other in [Cause::BlockedLock, Cause::Background] {
+    for other in [Cause::BlockedLock, Cause::Background, Cause::Order] {
         assert_eq!(of(&found, other), 0, "{other:?} {:#?}", found.charged);
     }
+}
+
+/// A worker has answered a later request first. What then holds up the earlier one is charged to the order, since it
+/// should have left: so is a millisecond of another program, but not a collection, in which no order would have helped.
+#[test]
+fn a_collection_is_no_order_for_who_was_overtaken() {
+    let rounds = 50;
+    let found = Story::of(rounds, 20_000_000, |story| {
+        let later = RequestKey::hashed(0, 50_000, story.round as u16);
+        let stranger = 77;
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        story.comes_with(later, 0, 5_000, FIRST);
+        story.reads(0, 8_000, FIRST);
+        story.writes(0, 15_000, FIRST);
+        story.leaves_with(later, 0, 16_000, FIRST);
+        story.sleeps(0, 20_000, (FIRST, stranger), None);
+        story.sleeps(0, 1_020_000, (stranger, FIRST), None);
+        story.sleeps(0, 1_021_000, (FIRST, VM), Some(FUTEX));
+        story.sleeps(1, 1_022_000, (0, COLLECTOR), None);
+        story.sleeps(1, 6_000_000, (COLLECTOR, 0), Some(FUTEX));
+        story.wakes(0, 6_020_000, FIRST, VM);
+        story.sleeps(0, 6_021_000, (VM, FIRST), Some(FUTEX));
+        story.writes(0, 6_031_000, FIRST);
+        story.leaves(0, 6_032_000, FIRST);
+        story.sleeps(0, 6_033_000, (FIRST, 0), Some(EPOLL));
+    });
+    assert_eq!(found.matched.requests.len(), 2 * rounds as usize);
+    let each = |cause| of(&found, cause) as f64 / f64::from(rounds);
+    let (order, pause) = (each(Cause::Order), each(Cause::Pause));
+    assert!((0.9e6..1.1e6).contains(&order), "{:#?}", found.charged);
+    assert!((4.9e6..5.1e6).contains(&pause), "{:#?}", found.charged);
 }
 
 /// A worker asks elsewhere in the middle of its request, and sleeps for 3 ms where it waits for sockets. What

@@ -14,7 +14,7 @@ use taillab_model::{Event, Monotonic, Nanos, Recording};
 
 use super::crew::Crew;
 use super::forecasts::{at, sojourns};
-use super::kernel::{Traffic, What};
+use super::kernel::{Traffic, WORKER, What};
 use super::{Found, explained_in};
 
 /// Bursts of another thread, as long as hundreds of requests.
@@ -267,6 +267,41 @@ fn each_kind_of_queue_is_near_its_own_ideal() {
         );
         assert!(own > 1.5 * one && own > 1.5 * one_ideal, "{own} and {one}");
     }
+}
+
+/// Of two workers with clients of their own, one has two of three clients. It has served their requests, and was busy
+/// for as long as these need a worker; what the kernel needs to receive them is not the worker's.
+#[test]
+fn each_worker_has_its_own_requests_and_was_busy_with_them() {
+    let crew = Crew {
+        requests: 20_000,
+        shared: false,
+        clients: 3,
+        utilization: 0.5,
+        ..Crew::default()
+    };
+    let traffic = crew.run();
+    let worker = |client: usize| client % crew.workers;
+    let of = |w| {
+        let clients = traffic.truth.iter();
+        let clients = clients.map(|request| usize::from(request.key.connection as u16) - 40_000);
+        clients.filter(|client| worker(*client) == w).count()
+    };
+    let [first, last] = [0, crew.requests - 1].map(|place| traffic.truth[place].t1);
+    let listed = explained(&crew, &traffic).explanation.workers;
+    assert_eq!(listed.len(), 2);
+    for w in 0..2 {
+        let mut all = listed.iter();
+        let found = all.find(|listed| listed.tid == WORKER + w as u32).unwrap();
+        assert_eq!(found.requests, of(w) as u64, "{found:?}");
+        let busy_ns = of(w) as u64 * crew.service;
+        let busy = busy_ns as f64 / (last - first) as f64;
+        assert!(
+            (found.busy_share / busy - 1.0).abs() < 0.03,
+            "{busy} and {found:?}"
+        );
+    }
+    assert!(of(0) > of(1) * 3 / 2, "one is busier than the other");
 }
 
 /// What is forecast; of the causes that the queue shows, if none are given.

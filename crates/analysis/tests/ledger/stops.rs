@@ -17,7 +17,12 @@ fn stopped_for(found: &Found, task: &str, threads: &[&str]) {
         threads: threads.iter().map(|name| (*name).to_owned()).collect(),
     };
     assert_eq!(culprits(found, Cause::Pause), [runtime]);
-    for other in [Cause::OwnThreads, Cause::BlockedLock, Cause::Background] {
+    for other in [
+        Cause::OwnThreads,
+        Cause::BlockedLock,
+        Cause::Background,
+        Cause::Order,
+    ] {
         assert_eq!(of(found, other), 0, "{other:?} {:#?}", found.charged);
     }
 }
@@ -67,6 +72,40 @@ fn work_in_the_pool_of_node_is_no_collection() {
     assert_eq!(of(&found, Cause::Pause), 0, "{:#?}", found.charged);
     let competing = of(&found, Cause::OwnThreads);
     assert!(competing > 100 * 1_000_000, "{:#?}", found.charged);
+}
+
+/// .NET collects with a thread for each CPU. Those that collect beside the others, or compile, go on meanwhile.
+#[test]
+fn a_collection_of_dotnet_is_known_by_its_threads() {
+    let [one, other] = HELPERS;
+    let threads = [
+        (FIRST, "Kestrel", FIRST),
+        (one, ".NET Server GC", FIRST),
+        (other, ".NET Server GC", FIRST),
+        (33, ".NET BGC", FIRST),
+        (34, ".NET Tiered Com", FIRST),
+    ];
+    let found = Story::of_threads(&threads, (100, 20_000_000), |story| {
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        story.sleeps(0, 10_000, (FIRST, one), Some(FUTEX));
+        story.sleeps(1, 12_000, (0, other), None);
+        story.sleeps(3, 1_000_000, (0, 33), None);
+        story.sleeps(3, 1_500_000, (33, 34), Some(FUTEX));
+        story.sleeps(3, 2_000_000, (34, 0), Some(FUTEX));
+        story.sleeps(1, 3_000_000, (other, 0), Some(FUTEX));
+        story.wakes(0, 3_009_000, FIRST, one);
+        story.sleeps(0, 3_010_000, (one, FIRST), Some(FUTEX));
+        story.writes(0, 3_020_000, FIRST);
+        story.leaves(0, 3_030_000, FIRST);
+        story.sleeps(0, 3_031_000, (FIRST, 0), Some(EPOLL));
+    });
+    stopped_for(&found, "garbage collection", &[".NET Server GC"]);
+    let pause = whole(&found, Cause::Pause);
+    assert_eq!((pause.events, pause.requests), (100, 100));
+    assert!((2.9e6..3.1e6).contains(&pause.mean_event_ns), "{pause:?}");
 }
 
 /// A process of this name, which has one thread.

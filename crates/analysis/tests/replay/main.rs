@@ -8,7 +8,8 @@ use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::Observed;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::untouched::ReplayedBlock;
-use taillab_model::explanation::{Cause, PredictedPoint, Prediction};
+use taillab_model::explanation::{Cause, CauseShare, PredictedPoint, Prediction, Share};
+use taillab_model::mitigation::{MITIGATIONS, Mitigation};
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 fn sojourn(matched: &taillab_analysis::Matched) -> Distribution {
@@ -17,18 +18,46 @@ fn sojourn(matched: &taillab_analysis::Matched) -> Distribution {
     distribution_of(&sojourns)
 }
 
+/// What is forecast of the causes that the queue itself shows.
 fn predicted(server: &Server) -> Predicted {
+    predicted_of(server, &[])
+}
+
+/// What is forecast where the ledger has found these causes; without any, of those that the queue shows.
+fn predicted_of(server: &Server, causes: &[CauseShare]) -> Predicted {
     let (matched, track) = server.run();
     let context = RecordingContext::default();
     let from = Monotonic::from_nanos_since_boot(0);
     let observed = Observed::build(&matched, &track, &context, from);
     let evidence = Basis {
         sojourn: &sojourn(&matched),
-        causes: &[],
+        causes,
         service_time: Nanos::new(server.work_ns.1),
         process: None,
     };
     predict(&observed, &evidence)
+}
+
+/// A cause that matters.
+fn share_of(cause: Cause) -> CauseShare {
+    let share = Share {
+        value: 0.5,
+        lo: None,
+        hi: None,
+    };
+    CauseShare {
+        cause,
+        culprit: None,
+        share,
+        excess_share_above_p99: share,
+        excess_ns: Nanos::ZERO,
+        requests: 0,
+        events: 0,
+        mean_event_ns: 0.0,
+        median_event_ns: None,
+        longest_event_ns: None,
+        requests_per_event: 0.0,
+    }
 }
 
 fn find<'a>(predicted: &'a Predicted, change: &str) -> &'a Prediction {
@@ -39,9 +68,13 @@ fn find<'a>(predicted: &'a Predicted, change: &str) -> &'a Prediction {
 
 /// Compares the forecast of `change` with what really happens in `without`.
 fn holds(server: &Server, change: &str, without: &Server) {
-    let predicted = predicted(server);
+    comes_true(&predicted(server), change, without);
+}
+
+/// The same of what is forecast already.
+fn comes_true(predicted: &Predicted, change: &str, without: &Server) {
     let truth = sojourn(&without.run().0);
-    let prediction = find(&predicted, change);
+    let prediction = find(predicted, change);
     assert!(prediction.points.len() >= 2, "{prediction:?}");
     let mut compared = 0;
     for point in &prediction.points {
@@ -182,6 +215,66 @@ fn without_locks_it_is_as_it_then_is() {
         holds(&server, "without blocked_lock", &without);
         holds(&server, "finer-locks", &without);
     }
+}
+
+/// Four workers on one CPU that share it in turn, or one of which yields to the others: requests overtake others that
+/// came earlier. One worker for the CPU serves them as they come.
+#[test]
+fn with_no_more_workers_than_cpus_it_is_as_it_then_is() {
+    for first_yields in [false, true] {
+        let server = Server {
+            workers: 4,
+            gap_ns: 135.0,
+            background_every_ns: 0,
+            first_yields,
+            ..Server::default()
+        };
+        let without = Server {
+            workers: 1,
+            ..server.clone()
+        };
+        let predicted = predicted_of(&server, &[share_of(Cause::OwnThreads)]);
+        for change in ["without own_threads", "server-threads"] {
+            comes_true(&predicted, change, &without);
+            assert_eq!(find(&predicted, change).removes, [Cause::OwnThreads]);
+        }
+        if first_yields {
+            let p99 = |server: &Server| sojourn(&server.run().0).quantile(0.99).unwrap();
+            let (four, one) = (p99(&server), p99(&without));
+            assert!(four.get() * 5 > one.get() * 6, "{four} and {one}");
+        }
+    }
+}
+
+/// No change of the replay and no mitigation takes away a time in which the whole server stands still.
+#[test]
+fn no_forecast_removes_a_pause() {
+    let server = Server {
+        background_every_ns: 0,
+        blocked_one_in: 300,
+        blocked_ns: 5_000,
+        blocked_by: Cause::Pause,
+        ..Server::default()
+    };
+    let all = Cause::ALL.map(share_of);
+    let forecasts = predicted_of(&server, &all).predictions;
+    let names: Vec<&str> = forecasts.iter().map(|p| p.change.as_str()).collect();
+    for expected in ["without softirq", "without all of these", "softirq-cpu"] {
+        assert!(names.contains(&expected), "{names:?}");
+    }
+    for forecast in &forecasts {
+        assert!(!forecast.removes.contains(&Cause::Pause), "{forecast:?}");
+        let p99 = forecast.points.iter().find(|point| point.q == 0.99);
+        let p99 = p99.unwrap_or_else(|| panic!("{forecast:?}"));
+        assert!(p99.measured_ns.get() > 2_500, "{p99:?}");
+        // pauses make the tail, and stay
+        assert!(
+            p99.predicted_ns.get() * 2 > p99.measured_ns.get(),
+            "{forecast:?}"
+        );
+    }
+    let treats = |row: &Mitigation| row.treats.contains(&Cause::Pause);
+    assert!(!MITIGATIONS.iter().any(treats));
 }
 
 #[test]

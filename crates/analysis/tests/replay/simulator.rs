@@ -1,8 +1,8 @@
 //! A server on one CPU, nanosecond by nanosecond, with everything known.
 //!
 //! Softirqs go before other threads, and these before the server's workers; workers run in the
-//! order in which they became runnable, and each serves its requests in order. Times are
-//! short, so that the obvious way is fast enough; no code is shared with what is tested.
+//! order in which they became runnable, unless one yields, and each serves its requests in order.
+//! Times are short, so that the obvious way is fast enough; no code is shared with what is tested.
 
 use std::collections::VecDeque;
 
@@ -37,9 +37,12 @@ pub(crate) struct Server {
     /// Another thread of lower priority fills the time in which no worker wants the CPU, which
     /// then is never idle.
     pub(crate) filled: bool,
-    /// One request in this many sleeps in its middle, and for how long; 0: none.
+    /// One request in this many sleeps in its middle, for how long, and why; 0: none.
     pub(crate) blocked_one_in: usize,
     pub(crate) blocked_ns: u64,
+    pub(crate) blocked_by: Cause,
+    /// The first worker gets the CPU only when no other worker wants it.
+    pub(crate) first_yields: bool,
     pub(crate) seed: u64,
 }
 
@@ -60,6 +63,8 @@ impl Default for Server {
             filled: false,
             blocked_one_in: 0,
             blocked_ns: 0,
+            blocked_by: Cause::BlockedLock,
+            first_yields: false,
             seed: 1,
         }
     }
@@ -194,6 +199,13 @@ impl Server {
             .collect()
     }
 
+    /// Takes the worker that gets the CPU from those that want it.
+    fn next_of(&self, runnable: &mut VecDeque<usize>) -> Option<usize> {
+        let goes_first = |worker: &usize| !self.first_yields || *worker != 0;
+        let place = runnable.iter().position(goes_first);
+        runnable.remove(place.unwrap_or(0))
+    }
+
     /// Runs the server: what the matcher would find, and who was on the CPU.
     pub(crate) fn run(&self) -> (Matched, Track) {
         let mut jobs = self.jobs();
@@ -230,7 +242,7 @@ impl Server {
                 }
             }
             if on_core.is_none() && background == 0 && waking == 0 {
-                on_core = runnable.pop_front();
+                on_core = self.next_of(&mut runnable);
             }
             // one nanosecond
             let mut delivered = None;
@@ -288,7 +300,7 @@ impl Server {
                         worker.has_slept_inside = true;
                         worker.blocked_until = Some(now + jobs[i].blocked);
                         let until_ns = now + jobs[i].blocked;
-                        let cause = Cause::BlockedLock;
+                        let cause = self.blocked_by;
                         track.left(tid(w), StretchEnd::Sleeps { cause, until_ns });
                         on_core = None;
                     } else if worker.before == 0 {

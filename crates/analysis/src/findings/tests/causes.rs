@@ -212,4 +212,18 @@ fn what_was_waited_for_is_told_with_what_would_help() {
     let what = "Written responses waiting for a delayed ACK (Nagle's algorithm)";
     assert_eq!(text, format!("{what}: {happened}"));
     assert!(advice.contains("TCP_NODELAY"), "{advice}");
+    // fewer threads are no remedy for one that does other work, such as memcached's maintainers
+    let maintainer = Culprit::OwnThread {
+        name: "memcached".to_owned(),
+        pid: Some(4_711),
+        tid: 4_715,
+    };
+    let (_, advice) = told(Cause::OwnThreads, maintainer);
+    assert!(advice.contains("other work than answering"), "{advice}");
+    let sharing = Culprit::SharedCpu { cpu: 0, threads: 4 };
+    let (_, advice) = told(Cause::OwnThreads, sharing);
+    assert!(
+        advice.contains("no more threads than it has CPUs"),
+        "{advice}"
+    );
 }
