@@ -1,6 +1,7 @@
 //! Sentences about a server's result that all outputs share.
 
 use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
 use taillab_model::summary::{
     BusyPeriods, Calibration, Exclusions, LimitedBy, LoadSegment, LoadSummary, NoScaling, Reason,
     Report, ServerResult, ServiceTimeSource, ValidPercentiles, Verdict, WorkersSource,
@@ -97,7 +98,35 @@ fn beside_peak(report: &Report, peak: &Calibration) -> String {
 
 /// Where the service time comes from, in words.
 pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
-    let report = document.report;
+    let origin = source_of_service_time(document.report);
+    match waits_inside(&document.report.server) {
+        true => format!(
+            "{origin}; what requests wait for inside the server (disks, locks, other servers) is no part of it"
+        ),
+        false => origin,
+    }
+}
+
+/// t is CPU time, and requests notably wait for something else while they are served.
+fn waits_inside(result: &ServerResult) -> bool {
+    /// A smaller share of the excess needs no sentence.
+    const NOTABLE: f64 = 0.05;
+    const WAITS: [Cause; 5] = [
+        Cause::BlockedLock,
+        Cause::BlockedFault,
+        Cause::BlockedIo,
+        Cause::BlockedOther,
+        Cause::Upstream,
+    ];
+    let is_cpu_time = matches!(
+        result.service_time_source,
+        ServiceTimeSource::BusyPeriods | ServiceTimeSource::BusyTime
+    );
+    let mut wholes = result.causes.iter().filter(|share| share.culprit.is_none());
+    is_cpu_time && wholes.any(|share| WAITS.contains(&share.cause) && share.share.value >= NOTABLE)
+}
+
+fn source_of_service_time(report: &Report) -> String {
     match (
         report.server.service_time_source,
         report.calibration.as_ref(),

@@ -1,9 +1,9 @@
 //! The result as it appears in a terminal.
 
-use taillab_model::explanation::Share;
+use taillab_model::explanation::{Cause, Share};
 use taillab_model::summary::{
-    ClaimName, ClientKind, ClientsSummary, Closing, ConnectingSummary, LimitedBy, NoScaling,
-    OwnWork, Reason, Scaling,
+    BusyPeriods, ClaimName, ClientKind, ClientsSummary, Closing, ConnectingSummary, LimitedBy,
+    NoScaling, OwnWork, Reason, Scaling, ServiceTimeSource,
 };
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{NextStep, Style, render, screen};
@@ -316,6 +316,78 @@ fn a_peak_that_is_not_the_servers_says_so() {
     for own in [text(LimitedBy::Server, false), text(LimitedBy::Waits, true)] {
         assert!(!own.contains(&because("")), "{own}");
     }
+}
+
+/// What busy periods and the peak say of a request's cost agrees within a tenth, or the difference has a name.
+#[test]
+fn t_and_the_peak_agree_or_their_difference_has_a_name() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let server = &mut sample.summary.server;
+    server.service_time_ns = Nanos::from_micros(20);
+    server.service_time_source = ServiceTimeSource::BusyPeriods;
+    server.busy_periods = Some(BusyPeriods {
+        service_time_ns: Nanos::from_micros(20),
+        lo_ns: Nanos::from_micros(19),
+        hi_ns: Nanos::from_micros(21),
+        receive_ns: Nanos::from_micros(9),
+        after_response_ns: Nanos::from_micros(3),
+        seen: 4_000,
+        left_out: 0,
+    });
+    let mut told = |peak_per_s: f64, limited_by: LimitedBy| {
+        let calibration = sample.summary.calibration.as_mut().unwrap();
+        (calibration.peak_per_s, calibration.limited_by) = (peak_per_s, limited_by);
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
+        let from = page.find("; the peak of ").expect("the peak is beside t");
+        let said = &page[from..];
+        said[..said.find('<').unwrap()].replace('\u{a0}', " ")
+    };
+    let near = told(52_000.0, LimitedBy::Server);
+    assert_eq!(near, "; the peak of 52,000/s says 19.2 µs");
+    let faster = told(80_000.0, LimitedBy::Server);
+    assert!(
+        faster.ends_with(
+            "12.5 µs: without the probe, and with more requests at once, one costs less"
+        )
+    );
+    for (limited_by, why) in [
+        (LimitedBy::Server, "at the peak a request costs more"),
+        (LimitedBy::Others, "other programs used its CPUs there"),
+        (LimitedBy::Client, "the client was the limit there"),
+        (
+            LimitedBy::Waits,
+            "requests waited for something other than a CPU there",
+        ),
+    ] {
+        let slower = told(40_000.0, limited_by);
+        assert!(slower.contains(&format!("µs: {why}")), "{slower}");
+    }
+}
+
+/// t is CPU time: of a server that waits for a disk or a lock, the ideal leaves that out.
+#[test]
+fn a_t_without_what_the_server_waits_for_says_so() {
+    let mut sample = common::explained::trace(Nanos::from_secs(20));
+    let said = "what requests wait for inside the server";
+    let told = |sample: &common::explained::TraceSample| {
+        let page = String::from_utf8(html::render(&sample.report())).unwrap();
+        page.contains(said)
+    };
+    let is_wait = |cause: Cause| cause.key().starts_with("blocked") || cause == Cause::Upstream;
+    sample
+        .summary
+        .server
+        .causes
+        .retain(|share| !is_wait(share.cause));
+    assert!(!told(&sample));
+    let mut waits = sample.summary.server.causes[0].clone();
+    (waits.cause, waits.culprit) = (Cause::BlockedIo, None);
+    waits.share.value = 0.3;
+    sample.summary.server.causes.push(waits);
+    assert!(told(&sample));
+    // a t that was given may contain it
+    sample.summary.server.service_time_source = ServiceTimeSource::Given;
+    assert!(!told(&sample));
 }
 
 /// Lock and cache contention would vanish in a t that comes from all cores.

@@ -204,6 +204,35 @@ fn without_an_ideal_the_causes_are_those_of_delays() {
     }
 }
 
+/// A closed loop has no ideal to be compared with. Where its requests spent their time is known.
+#[test]
+fn without_an_ideal_the_screen_has_the_stages() {
+    let mut sample = trace(LENGTH);
+    let heading = "Where the time goes";
+    let screen = |sample: &TraceSample| terminal::screen(&sample.report(), None, &[], plain(80));
+    assert!(!screen(&sample).contains(heading));
+    sample.summary.server.ideal.withdrawn = Some(Withdrawn::ClientsWait { at_once: 4 });
+    sample.summary.server.predictions.clear();
+    let text = screen(&sample);
+    assert!(text.lines().count() <= 45, "{text}");
+    let found = text.find("What was found").unwrap();
+    assert!(text.find(heading).is_some_and(|at| at < found), "{text}");
+}
+
+/// What a server waits for between T4 and T5, where it waits.
+#[test]
+fn the_time_in_the_server_is_told_by_what_it_did() {
+    let text = terminal::render(&trace(LENGTH).report(), None, plain(100));
+    let at = text.find("T4–T5 by what the server did").unwrap();
+    let lines: Vec<&str> = text[at..].lines().take(5).collect();
+    assert!(
+        lines[2].contains("p50") && lines[2].contains('–'),
+        "{lines:?}"
+    );
+    let words: Vec<&str> = lines[3].split_whitespace().collect();
+    assert_eq!(words, ["p99", "251.2", "11.2", "240.0"]);
+}
+
 #[test]
 fn stages_without_length_have_no_share() {
     let mut sample = trace(LENGTH);
@@ -234,7 +263,7 @@ fn the_result_is_short_and_begins_with_the_findings() {
     let sample = trace(LENGTH);
     let text = terminal::render(&sample.report(), None, plain(100));
     assert!(
-        text.lines().count() <= 106,
+        text.lines().count() <= 110,
         "{} lines",
         text.lines().count()
     );

@@ -237,8 +237,11 @@ fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
-    use taillab_model::{Request, RequestKey, Stamps};
+    use taillab_analysis::match_recording;
+    use taillab_model::{Recording, Request, RequestKey, Stamps};
 
     fn at(us: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(us * 1000)
@@ -256,6 +259,50 @@ mod tests {
             workers: requests.iter().map(|(.., worker)| *worker).collect(),
             ..Matched::default()
         }
+    }
+
+    /// memcached at 90 % of its capacity, so that requests wait for each other.
+    const RECORDING: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/memcached_90_percent.tlc"
+    );
+
+    #[test]
+    fn a_given_t_comes_before_the_recordings_and_that_before_a_calibrated_one() {
+        let recording = Recording::read(File::open(RECORDING).unwrap()).unwrap();
+        let matched = match_recording(&recording).unwrap();
+        let timeline = Timeline::build(recording.events(), &recording.context);
+        let found = |given, known: Option<(Nanos, ServiceTimeSource)>| {
+            let args = AnalysisArgs {
+                service_time: given,
+                ..AnalysisArgs::default()
+            };
+            let context = RecordingContext {
+                service_time_ns: known.map(|(t, _)| t),
+                service_time_source: known.map(|(_, source)| source),
+                ..recording.context.clone()
+            };
+            let evidence = (&matched, &timeline);
+            let server = IdealServer::of(&args, &context, evidence, recording.base, None);
+            server.unwrap().service_time
+        };
+        let far_off = Nanos::from_millis(5);
+        let recorded = found(None, None);
+        assert_eq!(recorded.source, ServiceTimeSource::BusyPeriods);
+        assert!(recorded.t < far_off && recorded.interval.is_some());
+        let calibrated = Some((far_off, ServiceTimeSource::Calibrated));
+        assert_eq!(found(None, calibrated), recorded);
+        let given = found(Some(Nanos::from_micros(7)), calibrated);
+        assert_eq!(
+            (given.t, given.source),
+            (Nanos::from_micros(7), ServiceTimeSource::Given)
+        );
+        // a worker that waits uses no CPU which could be seen
+        let waits = found(None, Some((far_off, ServiceTimeSource::VirtualWait)));
+        assert_eq!(
+            (waits.t, waits.source),
+            (far_off, ServiceTimeSource::VirtualWait)
+        );
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
         page.figure(document);
     }
     page.stages_at(document);
+    page.application(document);
     page.checks(checks::of(document));
     page.verdict(&report.verdict, report.partial);
     page.assertions(&report.assertions);
@@ -116,7 +117,8 @@ impl Page {
         }
     }
 
-    fn stages_at(&mut self, document: &Document<'_>) {
+    /// The stages of the requests around each percentile.
+    pub(super) fn stages_at(&mut self, document: &Document<'_>) {
         if document.report.server.stages_at.is_empty() {
             return;
         }
@@ -125,6 +127,10 @@ impl Page {
             "mean µs of the complete requests around each percentile",
         );
         self.table(&stages::at_percentiles(&document.report.server));
+    }
+
+    /// What the server did between T4 and T5.
+    fn application(&mut self, document: &Document<'_>) {
         if let Some(table) = stages::application(&document.report.server) {
             self.heading(
                 "T4–T5 by what the server did",

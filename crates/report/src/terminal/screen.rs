@@ -52,6 +52,8 @@ struct Room {
     findings: usize,
     /// What the change of the best forecast costs: `tune plan`, which the screen names, says it too.
     costs: bool,
+    /// Where nothing is compared with an ideal, the stages say how far a request came, and when.
+    stages: bool,
 }
 
 /// The result on one screen; `saved_in` is the page of the report, if it was saved, and `next`
@@ -66,6 +68,7 @@ pub fn screen(
         reservations,
         findings,
         costs: true,
+        stages: true,
     };
     let rooms = [
         (RESERVATIONS, FINDINGS),
@@ -75,6 +78,7 @@ pub fn screen(
     ];
     let least = Room {
         costs: false,
+        stages: false,
         ..room((1, 1))
     };
     let draw = |room| drawn(document, saved_in, next, style, room);
@@ -102,6 +106,9 @@ fn drawn(
         page.fact("saved in", place);
     }
     page.latency_of_server(document);
+    if room.stages && !report.server.ideal.is_compared() {
+        page.stages_at(document);
+    }
     if let Some(explanation) = &report.server.explanation {
         let forecast = best(&report.server.predictions);
         let chief = chief_findings(explanation, room.findings);

@@ -4,9 +4,10 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use taillab_model::explanation::{
-    Activity, Band, BandPart, Cause, CauseShare, Clustering, Culprit, DividedRatio, Explanation,
-    FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint,
-    Prediction, RatioPart, Share, SlowRequest, Stretch, WorkerShare,
+    Activity, ApplicationAt, ApplicationPart, Band, BandPart, Cause, CauseShare, Clustering,
+    Culprit, DividedRatio, Explanation, FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit,
+    NamedCurve, PredictedPoint, Prediction, RatioPart, Share, SlowRequest, Stretch, ThreadActivity,
+    WorkerShare,
 };
 use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
 use taillab_model::{Monotonic, Nanos, Tid};
@@ -41,6 +42,29 @@ impl TraceSample {
 }
 
 const WORKER: Tid = 4_713;
+
+/// A server that waits for another one where it is slow.
+fn application() -> Vec<ApplicationAt> {
+    let at = |q, requests, on_cpu: f64, sockets: f64| {
+        let parts = [
+            (ThreadActivity::OnCpu, on_cpu),
+            (ThreadActivity::Sockets, sockets),
+        ];
+        let parts = parts.into_iter().filter(|(_, mean_ns)| *mean_ns > 0.0);
+        ApplicationAt {
+            q,
+            requests,
+            mean_ns: on_cpu + sockets,
+            parts: parts
+                .map(|(doing, mean_ns)| ApplicationPart { doing, mean_ns })
+                .collect(),
+        }
+    };
+    vec![
+        at(0.5, 700, 9_400.0, 0.0),
+        at(0.99, 14, 11_200.0, 240_000.0),
+    ]
+}
 
 /// A trace of `length`, explained.
 pub(crate) fn trace(length: Nanos) -> TraceSample {
@@ -201,7 +225,7 @@ fn explain(
             episodes: 188,
             mean_episode_requests: 18.3,
         }),
-        application: Vec::new(),
+        application: application(),
         bursts: 0,
         burst_roots: Vec::new(),
         slow_requests: None,

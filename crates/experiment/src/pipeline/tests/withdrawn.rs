@@ -359,6 +359,9 @@ fn in_a_closed_loop_the_ideal_and_forecasts_are_nowhere() {
     assert!(server.ideal.sojourn.count == 0 && server.excess.count == 0);
     let [sojourn, ideal, excess, _, logged] = in_rows(&left);
     assert!(sojourn && !ideal && !excess && !logged);
+    // where requests spent their time is known without an ideal, and shown where it would be
+    let told = with(&outputs, &["Where the time goes"]);
+    assert!(told.iter().any(|(name, _)| *name == "screen"), "{told:?}");
     // who made the result says so
     let said = with(&outputs, &["closed_loop"]);
     assert!(said.iter().any(|(name, _)| *name == "JSON"), "{said:?}");
