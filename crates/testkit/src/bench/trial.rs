@@ -137,32 +137,33 @@ pub fn measure(
             context,
             Rate::Repeatable(rate_per_s),
         );
-        let truth = disturbers.stop().map_err(injection);
-        Ok::<_, Failure>((recorded?, truth?))
+        let log = disturbers.stop().map_err(injection);
+        Ok::<_, Failure>((recorded?, log?))
     };
     let measured = measured();
     let names = thread_names(rig.roots(), rig.server().pid());
     let failure = rig.server_failure();
-    let log = rig.take_down_and(|folder| {
+    let fault_log = rig.take_down_and(|folder| {
         let folder = folder?;
         Some(fs::read(folder.path().join(FAULT_LOG)))
     });
-    let (recorded, mut truth) = match (measured, failure) {
+    let (recorded, mut log) = match (measured, failure) {
         // the client's error is only a consequence
         (Err(error), Some(ended)) if error.exit == Exit::Failed => return Err(ended),
         (Ok(_), Some(ended)) => return Err(ended),
         (measured, _) => measured?,
     };
-    if let Some(log) = log? {
-        truth.extend(faults(&log, &names)?);
+    if let Some(fault_log) = fault_log? {
+        log.injected.extend(faults(&fault_log, &names)?);
     }
     let client = seen_by_client(setup, &recorded, experiment.workload.duration);
     Ok(Trial {
         experiment,
         recorded,
         truth: BlockTruth {
-            injected: truth,
+            injected: log.injected,
             client,
+            backend: log.backend,
         },
     })
 }

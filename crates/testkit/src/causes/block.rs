@@ -1,6 +1,7 @@
 //! One measured block: what the client saw, and what the explanation makes of the recording.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,9 @@ use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysis, AnalysisError, AnalysisOptions, Matched, Window, match_recording,
 };
+use taillab_load::fault::Fault;
 use taillab_load::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
-use taillab_model::explanation::{Cause, CauseShare, Culprit, Prediction};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction, SlowRequests};
 use taillab_model::summary::ServerResult;
 use taillab_model::{Monotonic, Nanos, Quantile, Recording, RequestKey, quantile_rank};
 
@@ -61,6 +63,10 @@ pub struct BlockTruth {
     pub injected: GroundTruth,
     /// What the client saw.
     pub client: ClientBlock,
+    /// When the server that this one asks had each question, by its own clock; `None` where none is asked, and in blocks
+    /// that were kept before it logged that.
+    #[serde(default)]
+    pub backend: Option<GroundTruth>,
 }
 
 /// The excess that the ledger charges to one cause and culprit, over all requests.
@@ -119,14 +125,21 @@ pub struct Block {
     pub predictions: Vec<Prediction>,
     /// There are causes and findings: they are not withdrawn.
     pub is_told: bool,
-    /// What the log of the injection says of what ended in the time of this recording, as events are counted.
+    /// What the log of the injection says of what ended in the time of this recording, as events are counted. Where another
+    /// server is asked, the log is that server's.
     pub logged: OccurrenceSum,
+    /// The same by the log of the server that asked it, from which the truth of single requests follows; `None` where no
+    /// other server has a log.
+    pub logged_by_asker: Option<OccurrenceSum>,
     /// The length of that which began in it, too, as requests are charged; in nanoseconds.
     pub begun_ns: f64,
-    /// What the explanation says of the right causes and culprits.
+    /// What the explanation says of the right causes and culprits; of slow requests with a shadow, how many there were,
+    /// and by how much longer they worked than the others.
     pub found: OccurrenceSum,
-    /// The first finding that is about a cause is about the right one.
+    /// The first finding that is about a cause is about the right one, of which the right culprit has the largest part.
     pub is_first: bool,
+    /// What slow requests cost themselves and those behind them, in nanoseconds; `None` where nothing is told.
+    pub shadow_ns: Option<f64>,
     /// The sojourns in the second ideal, summed over the requests, in nanoseconds; `None` where that is not known.
     pub own_work_ns: Option<f64>,
 }
@@ -220,7 +233,7 @@ impl Block {
         });
         block.costs_ns = costs_ns;
         let server = analysis.finish(0)?.unjudged().server;
-        block.tell(setup, &server, &truth.injected, last_t6);
+        block.tell(setup, &server, &truth, last_t6);
         block.measured = server.measured.sojourn.quantiles;
         block.predictions = server.predictions;
         block.sojourns.sort_unstable();
@@ -233,44 +246,40 @@ impl Block {
         &mut self,
         setup: &Setup,
         server: &ServerResult,
-        truth: &GroundTruth,
+        truth: &BlockTruth,
         last_t6: Monotonic,
     ) {
-        let began = self.began.unwrap_or(last_t6);
-        let within = |it: &&InjectedInterval| it.to_ns > began && it.to_ns <= last_t6;
-        for interval in truth.intervals.iter().filter(within) {
-            let length_ns = interval.length().get() as f64;
-            self.logged.times += u64::from(interval.times);
-            self.logged.length_ns += length_ns;
-            if interval.from_ns >= began {
-                self.begun_ns += length_ns;
-            }
-        }
-        let is_right = |share: &&CauseShare| {
-            let mut of_cause = truth
-                .sources
-                .iter()
-                .filter(|source| source.cause == share.cause);
-            of_cause.any(|source| match (&source.culprit, &share.culprit) {
-                (None, None) => true,
-                (None, Some(_)) | (Some(_), None) => false,
-                (truth, named) => is_meant(truth, named),
-            })
-        };
-        for share in server.causes.iter().filter(is_right) {
-            self.found.times += share.events;
-            self.found.length_ns += share.events as f64 * share.mean_event_ns;
-        }
+        self.read_logs(truth, last_t6);
         let explanation = server.explanation.as_ref();
         self.is_told = explanation.is_some() && !server.causes.is_empty();
-        let mut findings = explanation
-            .iter()
-            .flat_map(|explanation| &explanation.findings);
-        let first = findings.find_map(|finding| finding.cause);
-        self.is_first = first.is_some() && first == setup.cause;
+        let slow = explanation.and_then(|explanation| explanation.slow_requests.as_ref());
+        self.found = match setup.told.shadow {
+            true => slow.map(OccurrenceSum::of_slow).unwrap_or_default(),
+            false => OccurrenceSum::of_right(&server.causes, &truth.injected.sources),
+        };
+        self.shadow_ns = self.is_told.then(|| slow.map_or(0.0, shadow_ns));
+        let findings = explanation.map(|explanation| explanation.findings.as_slice());
+        let findings = findings.unwrap_or_default();
+        let sources = setup.sources(&truth.injected);
+        self.is_first = setup.cause.is_some()
+            && first_cause(findings) == setup.cause
+            && is_largest(&sources, setup.cause, &server.causes);
         let own_work = server.ideal.own_work.as_ref();
         self.own_work_ns =
             own_work.and_then(|ideal| Some(ideal.sojourn.mean? * ideal.sojourn.count as f64));
+    }
+
+    /// Keeps what the logs say of this block.
+    fn read_logs(&mut self, truth: &BlockTruth, last_t6: Monotonic) {
+        let block = self.began.unwrap_or(last_t6)..last_t6;
+        let own = ended_in(&block, &truth.injected);
+        let begun = own.iter().filter(|it| it.from_ns >= block.start);
+        self.begun_ns = begun.map(|it| it.length().get() as f64).sum();
+        let own = OccurrenceSum::of(&own);
+        let backend = truth.backend.as_ref();
+        let backend = backend.map(|log| OccurrenceSum::of(&ended_in(&block, log)));
+        self.logged = backend.unwrap_or(own);
+        self.logged_by_asker = backend.map(|_| own);
     }
 
     fn charge(&mut self, charge: Charge) {
@@ -328,6 +337,102 @@ impl Block {
             .find_map(|culprit| named(&format!("without {culprit}")))
             .filter(|it| it.removes == [cause])
             .or_else(|| named(&format!("without {}", cause.key())))
+    }
+}
+
+impl OccurrenceSum {
+    fn of(log: &[InjectedInterval]) -> Self {
+        Self {
+            times: log.iter().map(|it| u64::from(it.times)).sum(),
+            length_ns: log.iter().map(|it| it.length().get() as f64).sum(),
+        }
+    }
+
+    /// How many slow requests there were, and by how much longer they worked than the others.
+    fn of_slow(slow: &SlowRequests) -> Self {
+        let each = slow.mean_own_ns.saturating_sub(slow.others_own_ns);
+        Self {
+            times: slow.requests,
+            length_ns: slow.requests as f64 * each.get() as f64,
+        }
+    }
+
+    /// The events of the right causes and culprits.
+    fn of_right(causes: &[CauseShare], sources: &[InjectedSource]) -> Self {
+        let is_right = |share: &&CauseShare| {
+            let mut of_cause = sources.iter().filter(|source| source.cause == share.cause);
+            of_cause.any(|source| match (&source.culprit, &share.culprit) {
+                (None, None) => true,
+                (None, Some(_)) | (Some(_), None) => false,
+                (truth, named) => is_meant(truth, named),
+            })
+        };
+        let mut sum = Self::default();
+        for share in causes.iter().filter(is_right) {
+            sum.times += share.events;
+            sum.length_ns += share.events as f64 * share.mean_event_ns;
+        }
+        sum
+    }
+}
+
+/// What slow requests cost: by how much longer they worked than the others, and for how long others waited for them.
+fn shadow_ns(slow: &SlowRequests) -> f64 {
+    let delays_ns = slow.delayed as f64 * slow.mean_delay_ns.get() as f64;
+    OccurrenceSum::of_slow(slow).length_ns + delays_ns
+}
+
+/// The cause of the first finding that is about one.
+fn first_cause(findings: &[Finding]) -> Option<Cause> {
+    findings.iter().find_map(|finding| finding.cause)
+}
+
+/// Whether one of the sources of this cause is its largest culprit, with which the sentence of a finding begins; or has
+/// no culprit, since the cause says it all.
+fn is_largest(sources: &[InjectedSource], cause: Option<Cause>, causes: &[CauseShare]) -> bool {
+    let above = |share: &&CauseShare| share.excess_share_above_p99.value;
+    let culprits = causes
+        .iter()
+        .filter(|share| Some(share.cause) == cause && share.culprit.is_some());
+    let largest = culprits.max_by(|a, b| above(a).total_cmp(&above(b)));
+    let named = largest.and_then(|share| share.culprit.clone());
+    let mut of_cause = (sources.iter()).filter(|source| Some(source.cause) == cause);
+    of_cause.any(|source| is_meant(&source.culprit, &named))
+}
+
+/// What a log says of the things that ended in this span of time.
+fn ended_in(span: &Range<Monotonic>, log: &GroundTruth) -> Vec<InjectedInterval> {
+    let ended = |it: &InjectedInterval| it.to_ns > span.start && it.to_ns <= span.end;
+    let mut all = occurrences(log);
+    all.retain(ended);
+    all
+}
+
+/// The intervals of a log, one for each time that something happened. A worker that burns CPU time logs each stretch in
+/// which it had the CPU: here they are as one, from the first on, until they are as long as it was to burn.
+///
+/// Workers that burn at once would cut each other's: the kinds whose events are counted have one.
+fn occurrences(log: &GroundTruth) -> Vec<InjectedInterval> {
+    let burns: Vec<Option<Nanos>> = log.sources.iter().map(burn).collect();
+    let mut all: Vec<InjectedInterval> = Vec::with_capacity(log.intervals.len());
+    for interval in &log.intervals {
+        let source = usize::from(interval.source);
+        let burn = burns.get(source).copied().flatten();
+        match all.last_mut().zip(burn) {
+            Some((last, burn)) if last.source == interval.source && last.length() < burn => {
+                last.to_ns = last.to_ns + interval.length();
+            }
+            _ => all.push(*interval),
+        }
+    }
+    all
+}
+
+/// For how long a request with this fault burns CPU time; `None` where it is another injection.
+fn burn(source: &InjectedSource) -> Option<Nanos> {
+    match source.injected.parse::<Fault>() {
+        Ok(Fault::Slow { lasts, .. }) => Some(lasts),
+        _ => None,
     }
 }
 
@@ -396,6 +501,8 @@ fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
+    use taillab_model::explanation::Share;
+
     use super::*;
 
     #[test]
@@ -445,5 +552,132 @@ mod tests {
         assert_eq!(block.charged_to_all(&[source]), 11.0);
         assert_eq!(block.charged_to(Cause::Background), 111.0);
         assert_eq!(block.excess(), 1_111.0);
+    }
+
+    fn at_us(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(1_000 * us)
+    }
+
+    /// A log of stretches from and to these µs.
+    fn log(injected: &str, stretches: &[(u64, u64)]) -> GroundTruth {
+        let interval = |&(from, to): &(u64, u64)| InjectedInterval {
+            source: 0,
+            cpu: None,
+            held: Some(7),
+            from_ns: at_us(from),
+            to_ns: at_us(to),
+            times: 1,
+        };
+        let intervals = stretches.iter().map(interval).collect();
+        GroundTruth::of_one(injected.to_owned(), Cause::SlowService, None, intervals)
+    }
+
+    #[test]
+    fn a_burn_that_interrupts_cut_in_pieces_is_logged_once() {
+        let stretches = [
+            (0, 2_000),
+            (2_010, 5_010),
+            (60_000, 65_000),
+            (90_000, 95_000),
+        ];
+        let span = at_us(1_000)..at_us(80_000);
+        let sum = |injected: &str| OccurrenceSum::of(&ended_in(&span, &log(injected, &stretches)));
+        let times = |injected: &str| sum(injected).times;
+        assert_eq!((times("slow:100,5ms"), times("pause:120ms,8ms")), (2, 3));
+        // what interrupted it is no part of it
+        assert_eq!(sum("slow:100,5ms").length_ns, 10e6);
+    }
+
+    #[test]
+    fn events_are_those_of_the_server_that_is_asked_where_it_has_a_log() {
+        let mut truth = BlockTruth {
+            injected: log("upstream:100,7998", &[(10, 5_200), (9_000, 14_200)]),
+            ..BlockTruth::default()
+        };
+        let read = |truth: &BlockTruth| {
+            let mut block = Block {
+                began: Some(at_us(0)),
+                ..Block::default()
+            };
+            block.read_logs(truth, at_us(20_000));
+            let by_asker = block.logged_by_asker.map(|own| own.length_ns);
+            (block.logged.length_ns, by_asker)
+        };
+        assert_eq!(read(&truth), (10.39e6, None));
+        truth.backend = Some(log("backend:5ms", &[(100, 5_100), (9_100, 14_100)]));
+        assert_eq!(read(&truth), (10e6, Some(10.39e6)));
+    }
+
+    #[test]
+    fn a_block_that_was_kept_without_a_log_of_the_server_that_is_asked_is_read() {
+        let mut kept = serde_json::to_value(BlockTruth::default()).unwrap();
+        kept.as_object_mut().unwrap().remove("backend").unwrap();
+        let read: BlockTruth = serde_json::from_value(kept).unwrap();
+        assert_eq!(read, BlockTruth::default());
+    }
+
+    #[test]
+    fn slow_requests_cost_their_own_work_and_the_delays_of_others() {
+        let slow = SlowRequests {
+            requests: 12,
+            operations: Vec::new(),
+            mean_own_ns: Nanos::from_micros(5_300),
+            others_own_ns: Nanos::from_micros(300),
+            delayed: 100,
+            mean_delay_ns: Nanos::from_millis(2),
+        };
+        let found = OccurrenceSum::of_slow(&slow);
+        assert_eq!((found.times, found.length_ns), (12, 60e6));
+        assert_eq!(shadow_ns(&slow), 260e6);
+    }
+
+    /// What the table says of a server that is asked at this port.
+    fn asked_at(port: u16, above_p99: f64) -> CauseShare {
+        let share = Share {
+            value: above_p99,
+            ..Share::default()
+        };
+        CauseShare {
+            cause: Cause::Upstream,
+            culprit: Some(server_at(port)),
+            share,
+            excess_share_above_p99: share,
+            excess_ns: Nanos::from_millis(1),
+            requests: 1,
+            events: 1,
+            mean_event_ns: 5e6,
+            median_event_ns: None,
+            longest_event_ns: None,
+            requests_per_event: 1.0,
+        }
+    }
+
+    fn server_at(port: u16) -> Culprit {
+        Culprit::Upstream {
+            servers: vec![format!("127.0.0.1:{port}")],
+        }
+    }
+
+    #[test]
+    fn the_right_culprit_has_the_largest_part_of_its_cause() {
+        let source = |culprit| {
+            [InjectedSource {
+                injected: "upstream:100,7998".to_owned(),
+                cause: Cause::Upstream,
+                culprit,
+            }]
+        };
+        let other = CauseShare {
+            cause: Cause::Pause,
+            ..asked_at(1, 0.9)
+        };
+        let causes = [other, asked_at(7_998, 0.6), asked_at(80, 0.3)];
+        let of = |culprit, cause| is_largest(&source(culprit), Some(cause), &causes);
+        assert!(of(Some(server_at(7_998)), Cause::Upstream));
+        assert!(!of(Some(server_at(80)), Cause::Upstream));
+        // the cause says it all
+        assert!(of(None, Cause::Upstream));
+        // nothing of it was injected
+        assert!(!of(None, Cause::Pause));
     }
 }

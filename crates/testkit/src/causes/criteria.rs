@@ -10,6 +10,12 @@ pub(super) const EVENTS_TOLERANCE: f64 = 0.10;
 /// How far the second ideal may be from the delay that the client saw. It leaves out what other disturbances cost in the
 /// longer queue.
 pub(super) const OWN_WORK_TOLERANCE: f64 = 0.20;
+/// How far what slow requests cost, by their shadow, may be from the delay that the client saw. It is the same cost as the
+/// charge's, summed up over requests, and may be as far off. What it leaves out takes less than a hundredth of this: a
+/// slow request delays about as many others by each length up to its own, so those that wait for less than 1/50 of it,
+/// which are not counted, have 1/2,500 of all delay. What packets and interrupts cost in the longer queue, a few per cent,
+/// is not theirs.
+pub(super) const SHADOW_TOLERANCE: f64 = CHARGE_TOLERANCE;
 /// How far a forecast may be from what is then measured, on either side, as a share of it.
 pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
 /// Pairs are added until they decide, so an interval is looked at up to five times. It is this much wider than one of

@@ -26,9 +26,20 @@ pub struct DisturbedServer<'a> {
     pub speaks: ReadsFrom,
 }
 
+/// What disturbances did.
+#[derive(Debug, Default)]
+pub struct DisturbanceLog {
+    /// What held the server up, and when.
+    pub injected: GroundTruth,
+    /// When another server had each question; `None` where there is none. The server that asks it logs when it waited, so
+    /// this is no injection of its own.
+    pub backend: Option<GroundTruth>,
+}
+
 /// The disturbances that run now.
 pub struct Disturbers {
     running: Vec<Stop>,
+    backend: Option<Disturber>,
     /// Lists what would be left behind if we were killed: this control group.
     journal: Option<(Journal, Option<PathBuf>)>,
 }
@@ -64,6 +75,7 @@ impl Disturbers {
     ) -> Result<Self, InjectionError> {
         let mut started = Self {
             running: Vec::new(),
+            backend: None,
             journal: None,
         };
         for disturbance in disturbances {
@@ -103,7 +115,10 @@ impl Disturbers {
                 let processes = target.server.processes();
                 thread(stops(&processes, client, server, schedule)?)
             }
-            Disturbance::Backend(takes) => thread(backend(target.testbed, client, takes)?),
+            Disturbance::Backend(takes) => {
+                self.backend = Some(backend(target.testbed, client, takes)?);
+                return Ok(None);
+            }
             Disturbance::SlowReader => thread(slow_reader(target.testbed, client, target.speaks)?),
             Disturbance::Loss(one_in) => packet_loss(target.testbed, one_in)?,
             Disturbance::RtHog(appetite) => {
@@ -134,13 +149,14 @@ impl Disturbers {
     ///
     /// # Errors
     /// [`InjectionError`] if their records cannot be read.
-    pub fn stop(mut self) -> Result<GroundTruth, InjectionError> {
-        let mut truth = GroundTruth::default();
+    pub fn stop(mut self) -> Result<DisturbanceLog, InjectionError> {
+        let mut log = DisturbanceLog::default();
         for stop in self.running.drain(..) {
-            truth.extend(stop()?);
+            log.injected.extend(stop()?);
         }
+        log.backend = self.backend.take().map(Disturber::stop);
         self.finish_journal()?;
-        Ok(truth)
+        Ok(log)
     }
 
     fn finish_journal(&mut self) -> Result<(), InjectionError> {

@@ -7,7 +7,7 @@ use taillab_model::interval::largest_share;
 
 use super::criteria::{
     CHARGE_TOLERANCE, EVENTS_TOLERANCE, INTERVALS_HOLD, INTERVALS_HOLD_AT_LEAST, LOOKS,
-    MOST_CONTAMINATED_PAIRS, OWN_WORK_TOLERANCE,
+    MOST_CONTAMINATED_PAIRS, OWN_WORK_TOLERANCE, SHADOW_TOLERANCE,
 };
 
 /// What a judgement comes to; a later one outweighs an earlier one.
@@ -26,8 +26,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Criterion {
     /// What: `charge`, `charge to background` of one of several things that were injected, `events` and `length of events`
-    /// by the injection's own log, `second ideal`, `first finding`, `placebo`, `forecast p99.9`, or the key of a cause that should not
-    /// change.
+    /// by the injection's own log, `length by the asker` of another server's answers, `second ideal`, `shadow`, `first
+    /// finding`, `placebo`, `forecast p99.9`, or the key of a cause that should not change.
     pub what: String,
     /// What it should be.
     pub target: f64,
@@ -94,18 +94,24 @@ impl Criterion {
 
     /// By how much longer the second ideal takes, and by how much longer the client waited.
     pub(super) fn of_second_ideal(pairs: &[(f64, f64)]) -> Self {
-        let wanted = Equivalence {
-            target: 1.0,
-            tolerance: OWN_WORK_TOLERANCE,
-        };
-        Self::judge("second ideal", wanted, looked_at(pairs))
+        Self::of_equals("second ideal", OWN_WORK_TOLERANCE, pairs)
+    }
+
+    /// By how much more slow requests cost themselves and others, and by how much longer the client waited.
+    pub(super) fn of_shadow(pairs: &[(f64, f64)]) -> Self {
+        Self::of_equals("shadow", SHADOW_TOLERANCE, pairs)
     }
 
     /// How often something happened, or for how long together, by the explanation and by the injection's own log.
     pub(super) fn of_events(what: &str, pairs: &[(f64, f64)]) -> Self {
+        Self::of_equals(what, EVENTS_TOLERANCE, pairs)
+    }
+
+    /// Two figures of each pair, whose sums must be equal.
+    fn of_equals(what: &str, tolerance: f64, pairs: &[(f64, f64)]) -> Self {
         let wanted = Equivalence {
             target: 1.0,
-            tolerance: EVENTS_TOLERANCE,
+            tolerance,
         };
         Self::judge(what, wanted, looked_at(pairs))
     }

@@ -143,6 +143,9 @@ pub struct JudgedQuantity {
     pub first: bool,
     /// The second ideal, in which each request takes as long as its own work, has this delay, too.
     pub second_ideal: bool,
+    /// What is told of slow requests: how many they are and how long they work, which are the events then, and what they
+    /// cost themselves and others.
+    pub shadow: bool,
 }
 
 /// Defines the kinds and their rows.
@@ -222,7 +225,13 @@ kinds! {
     /// Reads from disk
     Io = fault(Cause::BlockedIo, "io:100,6");
     /// One request in 100 burns 5 ms
-    Slow = fault(Cause::SlowService, "slow:100,5ms");
+    Slow = Injection {
+        told: JudgedQuantity {
+            shadow: true,
+            ..BOTH
+        },
+        ..fault(Cause::SlowService, "slow:100,5ms")
+    };
     /// Requests of two kinds: one in ten burns 1 ms more
     Mixed = Injection {
         fix: None,
@@ -354,6 +363,7 @@ const NOT_TOLD: JudgedQuantity = JudgedQuantity {
     events: false,
     first: false,
     second_ideal: false,
+    shadow: false,
 };
 
 const FIRST: JudgedQuantity = JudgedQuantity {

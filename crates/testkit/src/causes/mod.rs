@@ -17,7 +17,7 @@ mod setup;
 pub use self::block::{
     BadRecording, Block, BlockTruth, Charge, ClientBlock, OccurrenceSum, RequestCharge,
 };
-pub use self::disturb::{DisturbedServer, Disturbers};
+pub use self::disturb::{DisturbanceLog, DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
 pub use self::judge::{Criterion, Verdict, look_after};
 pub use self::kind::{

@@ -111,6 +111,12 @@ impl Pair {
         Some(self.with.own_work_ns? - self.without.own_work_ns?)
     }
 
+    /// By how much more slow requests cost themselves and others with the injection, in nanoseconds; `None` where nothing
+    /// is told.
+    pub(super) fn longer_shadow(&self) -> Option<f64> {
+        Some(self.with.shadow_ns? - self.without.shadow_ns?)
+    }
+
     /// The mean excess of the two blocks.
     pub(super) fn excess(&self) -> f64 {
         f64::midpoint(self.with.excess(), self.without.excess())

@@ -142,6 +142,7 @@ impl Measured {
             _ => vec![Criterion::of_charge("charge", 1.0, &sums)],
         };
         criteria.extend(second_ideal(setup, pairs, &results));
+        criteria.extend(shadow(setup, pairs, &results));
         criteria.extend(told(setup, pairs));
         criteria.extend(by_source(&results));
         criteria.extend(placebo(&requests));
@@ -216,6 +217,13 @@ fn second_ideal(setup: &Setup, pairs: &[Pair], results: &[PairResult]) -> Option
     (setup.told.second_ideal).then(|| Criterion::of_second_ideal(&sums))
 }
 
+/// A criterion for the shadow of slow requests, where that must be the delay.
+fn shadow(setup: &Setup, pairs: &[Pair], results: &[PairResult]) -> Option<Criterion> {
+    let of = |(pair, result): (&Pair, &PairResult)| Some((pair.longer_shadow()?, result.delay_ns));
+    let sums: Vec<(f64, f64)> = pairs.iter().zip(results).filter_map(of).collect();
+    (setup.told.shadow).then(|| Criterion::of_shadow(&sums))
+}
+
 /// Criteria for what the result tells of the injection, besides its charge.
 fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
     let pairs: Vec<&Pair> = pairs.iter().filter(|pair| pair.with.is_told).collect();
@@ -232,6 +240,7 @@ fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
         let lengths = of(&|happened| happened.length_ns);
         criteria.push(Criterion::of_events("events", &times));
         criteria.push(Criterion::of_events("length of events", &lengths));
+        criteria.extend(by_asker(&pairs));
     }
     if setup.told.first {
         let first = pairs.iter().filter(|pair| pair.with.is_first).count();
@@ -243,6 +252,17 @@ fn told(setup: &Setup, pairs: &[Pair]) -> Vec<Criterion> {
         ));
     }
     criteria
+}
+
+/// A criterion for the log of a server that asks another one, where that has a log, too: single requests have their truth
+/// from the first.
+fn by_asker(pairs: &[&Pair]) -> Option<Criterion> {
+    let of = |pair: &&Pair| {
+        let asker = pair.with.logged_by_asker?;
+        Some((asker.length_ns, pair.with.logged.length_ns))
+    };
+    let sums: Vec<(f64, f64)> = pairs.iter().filter_map(of).collect();
+    (!sums.is_empty()).then(|| Criterion::of_events("length by the asker", &sums))
 }
 
 /// A criterion for each of several injections.
@@ -342,6 +362,7 @@ mod tests {
                     sojourns_ns: vec![Some(Nanos::from_micros(us)); 100],
                     ..ClientBlock::default()
                 },
+                ..BlockTruth::default()
             },
             charges: (charges.iter())
                 .map(|(cause, us)| Charge {
@@ -509,6 +530,62 @@ mod tests {
         assert_eq!(told_of_pauses(8, 4e6, false, true), [pass, fail, fail]);
         // what is withdrawn tells nothing
         assert_eq!(told_of_pauses(0, 0.0, false, false), [unknown; 3]);
+    }
+
+    /// Eight pairs in which the client waited for 1 ms longer, of which slow requests cost so much.
+    fn shadow_of(kind: CauseKind, with_ns: Option<f64>) -> Option<Verdict> {
+        let block = |us: u64, shadow_ns| Block {
+            shadow_ns,
+            ..block(us, &[], &[])
+        };
+        let pair = |pair: u64| Pair {
+            with: block(30 + pair, with_ns),
+            without: block(20 + pair, Some(1e5)),
+        };
+        let pairs: Vec<Pair> = (0..8).map(pair).collect();
+        let criteria = Measured::judge(&Setup::of(kind), &pairs, None).criteria;
+        let found = criteria.into_iter().find(|it| it.what == "shadow");
+        found.map(|it| it.verdict)
+    }
+
+    #[test]
+    fn what_slow_requests_cost_must_be_what_the_client_saw() {
+        let of = |with_ns| shadow_of(CauseKind::Slow, with_ns);
+        // the block without the injection has 0.1 ms of it
+        assert_eq!(of(Some(1.1e6)), Some(Verdict::Pass));
+        assert_eq!(of(Some(0.9e6)), Some(Verdict::Fail));
+        assert_eq!(of(Some(1.3e6)), Some(Verdict::Fail));
+        // they are not told of
+        assert_eq!(of(Some(0.0)), Some(Verdict::Fail));
+        assert_eq!(of(None), Some(Verdict::Inconclusive));
+        assert_eq!(shadow_of(CauseKind::Mixed, Some(1.1e6)), None);
+    }
+
+    #[test]
+    fn two_logs_of_the_same_must_agree() {
+        let verdict = |asker_ns: f64| {
+            let sum = |length_ns| OccurrenceSum {
+                times: 10,
+                length_ns,
+            };
+            let pair = || Pair {
+                with: Block {
+                    is_told: true,
+                    is_first: true,
+                    found: sum(5e7),
+                    logged: sum(5e7),
+                    logged_by_asker: Some(sum(asker_ns)),
+                    ..Block::default()
+                },
+                ..Pair::default()
+            };
+            let pairs: Vec<Pair> = (0..8).map(|_| pair()).collect();
+            let criteria = told(&Setup::of(CauseKind::Upstream), &pairs);
+            let missed = criteria.iter().find(|it| it.verdict != Verdict::Pass);
+            missed.map(|it| it.what.clone())
+        };
+        assert_eq!(verdict(5.1e7), None);
+        assert_eq!(verdict(4e7).as_deref(), Some("length by the asker"));
     }
 
     #[test]

@@ -93,14 +93,20 @@ impl Setup {
     }
 
     /// Where each worker has a queue of its own, what waits after a burst is spared by the end of the bursts and by a
-    /// queue for all alike: `imbalance` is right, too.
+    /// queue for all alike: `imbalance` is right, too. Where workers share a CPU, they take turns on it while there is work
+    /// for several, which is after a burst: of a request whose worker waits meanwhile, `own_threads` is right.
     fn also_right(&self) -> Option<InjectedSource> {
-        let BaseServer::Several(Workers { shared: false, .. }) = self.server else {
+        let BaseServer::Several(workers) = self.server else {
             return None;
+        };
+        let cause = match workers {
+            Workers { shared: false, .. } => Cause::Imbalance,
+            Workers { number, cpus, .. } if number > cpus => Cause::OwnThreads,
+            Workers { .. } => return None,
         };
         Some(InjectedSource {
             injected: self.kind.name(),
-            cause: Cause::Imbalance,
+            cause,
             culprit: None,
         })
     }

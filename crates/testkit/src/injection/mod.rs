@@ -8,7 +8,7 @@
 //! | [`packet_loss`] | request packets are dropped before TCP sees them | when each was dropped, and when it arrived again |
 //! | [`quota`] | the server's control group may use almost no CPU for a while | when it was held back, by the group's own account |
 //! | [`stops`] | a signal stops the server's processes for a while | when it was sent, and when they could go on |
-//! | [`backend`] | another server takes its time with each answer; `upstream` of the built-in servers asks it | the server's own, of when it waited |
+//! | [`backend`] | another server takes its time with each answer; `upstream` of the built-in servers asks it | its own, of when it had read each question and when it had answered; and the server's, of when it waited |
 //! | [`slow_reader`] | another client, which takes 8 kB of the server's responses every 10 ms | its own, of when it asked and when it could have read all |
 //! | [`rt_hog`] | a real-time thread uses up the CPU time of all real-time threads | when it was held back itself |
 //!
