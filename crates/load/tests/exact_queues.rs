@@ -1,10 +1,11 @@
-//! The schedule and the connections that a seed gives have the percentiles of exact queues: one for all workers, or one for
+//! The schedules and the connections that seeds give have the percentiles of exact queues: one for all workers, or one for
 //! each of them.
 
 use std::num::NonZeroU32;
 
 use taillab_load::Draw;
 use taillab_model::Nanos;
+use taillab_model::interval::half_width_of_mean;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::exact::Mdc;
 use taillab_queueing::ideal::IdealQueue;
@@ -12,38 +13,45 @@ use taillab_queueing::ideal::IdealQueue;
 /// How long a worker takes for each request.
 const SERVICE: Nanos = Nanos::from_millis(4);
 const UTILIZATION: f64 = 0.5;
-/// Two thousand requests for each worker.
-const LENGTH: Nanos = Nanos::from_secs(16);
 const CONNECTIONS: usize = 256;
 
-/// For each number of workers, seeds of so short a load whose percentiles are those of an endless one: with a queue for
-/// each worker, and with one for all.
-const SEEDS: [(usize, [u64; 2]); 4] = [(1, [1, 1]), (2, [5, 1]), (4, [3, 1]), (8, [2, 1])];
+/// The seeds from 1 to this one, all judged together: their loads differ as chance has it.
+const SEEDS: u64 = 16;
+/// Requests of each load, on average.
+const REQUESTS: u64 = 1_250;
 
-/// p50 and p99, in service times.
-type Percentiles = [f64; 2];
+/// By how many half widths of its interval of 95 % a share may be off: of so many, one may well be outside of its own.
+const MOST_OFF: f64 = 2.0;
 
-fn percentiles(times: impl IntoIterator<Item = Nanos>) -> Percentiles {
-    let mut times: Vec<Nanos> = times.into_iter().collect();
-    [50, 99].map(|percent| {
-        let rank = times.len() * percent / 100;
-        times.select_nth_unstable(rank).1.as_secs_f64() / SERVICE.as_secs_f64()
+/// When each request comes, and on which connection.
+type Load = Vec<(Nanos, usize)>;
+
+/// A time, in services, and the exact share of the requests that take longer.
+type Point = (f64, f64);
+
+/// p50 and p99 of M/D/c. Where fewer than half wait, p50 is the service, and fewer than half take longer.
+fn exact(workers: usize) -> [Point; 2] {
+    let queue = Mdc::new(workers as u32, UTILIZATION).unwrap();
+    [0.5, 0.01].map(|above| {
+        let time = queue.sojourn_upper_quantile_services(above);
+        (time, queue.sojourn_ccdf(time))
     })
 }
 
-/// Of M/D/c.
-fn exact(workers: usize) -> Percentiles {
-    let queue = Mdc::new(workers as u32, UTILIZATION).unwrap();
-    [0.5, 0.01].map(|above| queue.sojourn_upper_quantile_services(above))
+/// The load that a seed gives, whose requests draw their connections.
+fn load(workers: usize, seed: u64) -> Load {
+    let rate = UTILIZATION * workers as f64 / SERVICE.as_secs_f64();
+    let length = Nanos::try_from_secs_f64(REQUESTS as f64 / rate).unwrap();
+    let due = ArrivalProcess::Poisson
+        .schedule(rate, length, seed)
+        .unwrap();
+    let draw = Draw::new(seed, CONNECTIONS);
+    let requests = due.into_iter().enumerate();
+    requests.map(|(k, at)| (at, draw.of(k))).collect()
 }
 
-/// The sojourns in one queue, or in one for each worker whose connections are dealt to them in turn, of requests that
-/// come at these times on these connections.
-fn replayed(
-    workers: usize,
-    is_shared: bool,
-    requests: impl IntoIterator<Item = (Nanos, usize)>,
-) -> Vec<Nanos> {
+/// The sojourns of a load in one queue, or in one for each worker whose connections are dealt to them in turn.
+fn replayed(workers: usize, is_shared: bool, load: &[(Nanos, usize)]) -> Vec<Nanos> {
     let (queues, servers) = if is_shared {
         (1, workers)
     } else {
@@ -51,47 +59,52 @@ fn replayed(
     };
     let servers = NonZeroU32::new(servers as u32).unwrap();
     let mut queues = vec![IdealQueue::new(SERVICE, servers); queues];
-    let sojourns = requests.into_iter().map(|(at, connection)| {
+    let sojourns = load.iter().map(|&(at, connection)| {
         let queue = connection % queues.len();
         queues[queue].sojourn(at)
     });
     sojourns.collect()
 }
 
-fn schedule(workers: usize, seed: u64) -> Vec<Nanos> {
-    let rate = UTILIZATION * workers as f64 / SERVICE.as_secs_f64();
-    (ArrivalProcess::Poisson.schedule(rate, LENGTH, seed)).unwrap()
+/// The share of a load's requests that take longer than so many services.
+fn share_above(services: f64, sojourns: &[Nanos]) -> f64 {
+    // its queues begin empty
+    let settled = &sojourns[sojourns.len() / 10..];
+    let time_ns = services * SERVICE.get() as f64;
+    let above = (settled.iter()).filter(|sojourn| sojourn.get() as f64 > time_ns);
+    above.count() as f64 / settled.len() as f64
 }
 
-/// What a schedule gives, whose requests draw their connections.
-fn simulated(workers: usize, is_shared: bool, seed: u64) -> Percentiles {
-    let draw = Draw::new(seed, CONNECTIONS);
-    let due = schedule(workers, seed).into_iter();
-    let requests = due.enumerate().map(|(k, at)| (at, draw.of(k)));
-    percentiles(replayed(workers, is_shared, requests))
+/// Whether the share of all loads is as exact as its interval says; `--nocapture` shows it.
+fn is_exact(what: &str, loads: &[Vec<Nanos>], (services, exact): Point) -> bool {
+    let shares = loads.iter().map(|load| share_above(services, load));
+    let (share, half) = half_width_of_mean(&shares.collect::<Vec<f64>>());
+    println!(
+        "{what}: {share:.4} ± {half:.4} take more than {services:.2} services, exact {exact:.4}"
+    );
+    (share - exact).abs() <= MOST_OFF * half
 }
 
-/// Both percentiles are within this share of the others.
-#[track_caller]
-fn assert_near(found: Percentiles, expected: Percentiles, share: f64, what: &str) {
-    for (found, expected) in found.into_iter().zip(expected) {
-        let ratio = found / expected;
-        assert!(
-            (ratio - 1.0).abs() <= share,
-            "{what}: {found:.3} services, not {expected:.3}"
-        );
-    }
-}
-
-/// c × M/D/1, and M/D/c.
+/// c × M/D/1, and M/D/c: each is what it should be, and is not the other.
 #[test]
 fn drawn_connections_and_a_poisson_schedule_are_exact_queues() {
-    for (workers, seeds) in SEEDS {
-        let [own, shared] = [false, true].map(|is_shared| {
-            let seed = seeds[usize::from(is_shared)];
-            simulated(workers, is_shared, seed)
-        });
-        assert_near(own, exact(1), 0.1, &format!("{workers} queues"));
-        assert_near(shared, exact(workers), 0.1, &format!("{workers} workers"));
+    for workers in [1, 2, 4, 8] {
+        let loads: Vec<Load> = (1..=SEEDS).map(|seed| load(workers, seed)).collect();
+        for (is_shared, servers, others) in [(false, 1, workers), (true, workers, 1)] {
+            let replay = |load: &Load| replayed(workers, is_shared, load);
+            let sojourns: Vec<Vec<Nanos>> = loads.iter().map(replay).collect();
+            let what = format!("{workers} workers, shared: {is_shared}");
+            for point in exact(servers) {
+                assert!(is_exact(&what, &sojourns, point), "{what}: not {point:?}");
+            }
+            if workers > 1 {
+                let is_other = |point| is_exact(&what, &sojourns, point);
+                let as_other = exact(others).map(is_other);
+                assert_eq!(
+                    as_other, [false; 2],
+                    "{what}: as if {others} served a queue"
+                );
+            }
+        }
     }
 }

@@ -32,7 +32,7 @@ fn exact(simulation: &Simulation) -> ExactModel {
 }
 
 /// Runs with 300 seeds, of 100,000 requests each.
-fn cells(service: &str, utilization: f64) -> Vec<(f64, Cell)> {
+fn cells(service: &str, workers: NonZeroU32, utilization: f64) -> Vec<(f64, Cell)> {
     let simulation = |seed| Simulation {
         stop: Stop::Requests(100_000),
         seed,
@@ -40,7 +40,7 @@ fn cells(service: &str, utilization: f64) -> Vec<(f64, Cell)> {
         ..Simulation::new(
             ArrivalProcess::Poisson,
             service.parse().unwrap(),
-            NonZeroU32::MIN,
+            workers,
             utilization,
             "fifo".parse().unwrap(),
         )
@@ -69,28 +69,30 @@ fn cells(service: &str, utilization: f64) -> Vec<(f64, Cell)> {
     REPORTED_QUANTILES.iter().map(|q| (*q, cell(*q))).collect()
 }
 
+#[track_caller]
+fn assert_holds(name: &str, q: f64, cell: &Cell) {
+    let share = cell.contained as f64 / cell.shown as f64;
+    println!(
+        "{name} {q}: shown {}, holds {share:.3}, open {}",
+        cell.shown, cell.open
+    );
+    assert!(cell.shown == 0 || cell.shown == SEEDS, "{name} {q}");
+    assert!(cell.shown == 0 || share >= 0.93, "{name} {q}: {share}");
+}
+
 /// Whether a quantile is shown does not depend on the seed, and where it is, its interval holds.
 #[test]
 fn what_is_shown_holds_with_every_seed_or_with_none() {
-    for (name, service) in [
-        ("M/M/1", "exponential:50us"),
-        ("M/D/1", "deterministic:50us"),
+    for (name, service, workers) in [
+        ("M/M/1", "exponential:50us", 1),
+        ("M/D/1", "deterministic:50us", 1),
+        ("M/M/4", "exponential:50us", 4),
+        ("M/D/4", "deterministic:50us", 4),
     ] {
+        let workers = NonZeroU32::new(workers).unwrap();
         for utilization in [0.5, 0.8, 0.9] {
-            for (q, cell) in cells(service, utilization) {
-                let share = cell.contained as f64 / cell.shown as f64;
-                println!(
-                    "{name} {utilization} {q}: shown {}, holds {share:.3}, open {}",
-                    cell.shown, cell.open
-                );
-                assert!(
-                    cell.shown == 0 || cell.shown == SEEDS,
-                    "{name} {utilization} {q}"
-                );
-                assert!(
-                    cell.shown == 0 || share >= 0.93,
-                    "{name} {utilization} {q}: {share}"
-                );
+            for (q, cell) in cells(service, workers, utilization) {
+                assert_holds(&format!("{name} {utilization}"), q, &cell);
             }
         }
     }
