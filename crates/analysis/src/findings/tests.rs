@@ -396,7 +396,7 @@ fn a_percentile_far_below_the_ideal_is_no_praise_of_the_server() {
     assert!(of(50_000).texts().is_empty());
     assert!(
         of(98_000).texts()[0]
-            .starts_with("p99.9 is 98 µs, ideal 102 µs: no longer than that. No setting")
+            .starts_with("p99.9 is 98.0 µs, ideal 102 µs: no longer than that. No setting")
     );
 }
 
