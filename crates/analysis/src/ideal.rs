@@ -33,9 +33,9 @@ pub struct MeasuredRequests {
 ///
 /// *Every* request that arrived is an arrival of the ideal queue, except for those that ask for no
 /// response: what they cost is not known, and the report says how many they are. Arrivals of the
-/// warm-up count, so that the queue is in the right state when the measurement begins (what the server has
-/// answered by then, the ideal one has, too), and so do
-/// requests whose response was not seen: the server may have answered, and the probe missed it. If such
+/// warm-up count, so that the queue is in the right state when the measurement begins; what the server has
+/// answered of them by then, the ideal server has answered, too. So do requests whose response was not
+/// seen: the server may have answered, and the probe missed it. If such
 /// a request was never served, the ideal has a little more work than the real server, and the excess
 /// comes out a little too small.
 ///
@@ -170,7 +170,7 @@ impl IdealArrivals {
         let mut requests = MeasuredRequests::default();
         let sees_queueing = sees_queueing(matched);
         for arrival in matched.arrivals() {
-            let left_over = (self.left_over).before(matched, &arrival, self.measure_from);
+            let left_over = (self.left_over).at_the_beginning(matched, &arrival, self.measure_from);
             if let Some(requests) = left_over {
                 self.limit_to(arrival.t1, requests);
             }

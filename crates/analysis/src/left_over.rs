@@ -17,7 +17,7 @@ pub(crate) struct LeftOver {
 
 impl LeftOver {
     /// The next request in order of T1. Returns how many are left over when the first one of the measurement comes.
-    pub(crate) fn before(
+    pub(crate) fn at_the_beginning(
         &mut self,
         matched: &Matched,
         arrival: &Arrival,

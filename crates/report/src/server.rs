@@ -126,6 +126,7 @@ fn waits_inside(result: &ServerResult) -> bool {
     is_cpu_time && wholes.any(|share| WAITS.contains(&share.cause) && share.share.value >= NOTABLE)
 }
 
+/// The same, without what it leaves out.
 fn source_of_service_time(report: &Report) -> String {
     match (
         report.server.service_time_source,

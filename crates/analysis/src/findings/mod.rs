@@ -28,7 +28,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
-    // the causes are of what is in excess of it
+    // causes are of the excess, and this is of the ideal
     findings.extend(arrivals::in_bursts(facts));
     findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));

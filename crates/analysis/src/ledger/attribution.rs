@@ -177,7 +177,10 @@ impl Attribution {
     /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let measure_from = self.options.measure_from;
-        if let Some(requests) = self.left_over.before(matched, arrival, measure_from) {
+        if let Some(requests) = self
+            .left_over
+            .at_the_beginning(matched, arrival, measure_from)
+        {
             self.measurement_begins(t1_ns, requests);
         }
         let ideal_ns = self.queues.arrives(t1_ns);

@@ -24,11 +24,11 @@
 use taillab_model::{Monotonic, Tid};
 
 use super::doubt::Doubt;
-use super::framer::{Arrival, Framer, PacketEnds};
+use super::framer::{Framer, PacketEnds};
 use super::framing::{Lost, Message};
 use super::held::Fate;
 use super::options::MatchOptions;
-use super::packet::{Extent, NewBytes};
+use super::packet::{Extent, NewBytes, PacketPart};
 use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
 use super::threads::{Read, Sent};
@@ -42,15 +42,6 @@ const LONGEST_HOLE: u32 = 1 << 20;
 /// Called when the response to a request begins to leave, with the read that returned the request
 /// and the thread that wrote the response.
 type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Option<Tid>);
-
-/// What a packet of a response adds to the server's stream.
-enum ResponsePart {
-    /// Nothing: it was sent before.
-    Again,
-    /// New bytes: all but the first `leave_out` bytes of the packet. Before them, `hole` bytes were
-    /// not seen.
-    New { leave_out: u32, hole: u32 },
-}
 
 impl Connection {
     /// Handles T1 of a packet with content; `open` opens a request that ends at an offset in the
@@ -70,10 +61,10 @@ impl Connection {
         if !std::mem::replace(&mut framer.began, true) {
             settled.push(Settled::Began(OtherProtocol::of(payload)));
         }
-        let (follows, behind) = match framer.arrival(extent) {
-            Some(arrival) => (
-                arrival == Arrival::Next && self.follows(id, bytes),
-                arrival == Arrival::Again,
+        let (follows, behind) = match framer.part_of_requests(extent) {
+            Some(part) => (
+                part == PacketPart::NEXT && self.follows(id, bytes),
+                part == PacketPart::Again,
             ),
             None => (self.follows(id, bytes), self.is_behind(id)),
         };
@@ -188,7 +179,7 @@ impl Connection {
         framer.last_packet = Some(segment.at);
         let part = extent.map(|extent| (extent, framer.advance(extent)));
         if !framer.synced
-            && let Some((extent, ResponsePart::New { leave_out, hole })) = part
+            && let Some((extent, PacketPart::New { leave_out, hole })) = part
         {
             let new = NewBytes::of(payload, extent, leave_out, hole);
             framer.count_responses(new, position);
@@ -204,8 +195,8 @@ impl Connection {
             // its length is not known, or the server has read what was not seen
             None => false,
             Some(_) if position > self.next => false,
-            Some((_, ResponsePart::Again)) => true,
-            Some((extent, ResponsePart::New { leave_out, hole })) => {
+            Some((_, PacketPart::Again)) => true,
+            Some((extent, PacketPart::New { leave_out, hole })) => {
                 self.read = self.read.max(position);
                 let sent = sent();
                 let of_thread = self.write_of_thread(segment, sent);
@@ -353,31 +344,18 @@ impl Framer {
     }
 
     /// Goes on to a packet of the server. Returns what it adds.
-    fn advance(&mut self, extent: Extent) -> ResponsePart {
+    fn advance(&mut self, extent: Extent) -> PacketPart {
         if self.next_out == Some(0) && extent.place >= LONGEST_HOLE {
             self.next_out = Some(extent.place);
         }
-        let part = self.place(extent);
-        if let ResponsePart::New { hole, .. } = part {
-            self.next_out = Some(extent.place.wrapping_add(extent.bytes));
+        let part = self
+            .next_out
+            .map_or(PacketPart::NEXT, |next| extent.after(next));
+        if let PacketPart::New { hole, .. } = part {
+            self.next_out = Some(extent.end());
             // in a hole, the client may have been answered
             self.pipelines |= std::mem::take(&mut self.ahead) && hole == 0;
         }
         part
-    }
-
-    /// What a packet of the server adds to what was seen of its stream.
-    fn place(&self, extent: Extent) -> ResponsePart {
-        let ahead = self
-            .next_out
-            .map_or(0, |next| extent.place.wrapping_sub(next) as i32);
-        match u32::try_from(ahead) {
-            Ok(hole) => ResponsePart::New { leave_out: 0, hole },
-            Err(_) if ahead.unsigned_abs() >= extent.bytes => ResponsePart::Again,
-            Err(_) => ResponsePart::New {
-                leave_out: ahead.unsigned_abs(),
-                hole: 0,
-            },
-        }
     }
 }

@@ -4,7 +4,7 @@ use taillab_model::Monotonic;
 
 use super::count::Count;
 use super::framing::{BLANK, Direction, Framing, Message, Parser};
-use super::packet::{Extent, NewBytes};
+use super::packet::{Extent, NewBytes, PacketPart};
 use super::parts::{Position, Write};
 use super::threads::Read;
 
@@ -45,17 +45,6 @@ pub(super) struct Framer {
     pub(super) last_read: Option<(Position, Read)>,
     /// The rest of a request that has been answered is still to come.
     pub(super) rest_comes: bool,
-}
-
-/// Where a packet of the client is in its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
-    /// It begins where the last one ended.
-    Next,
-    /// All of it came before.
-    Again,
-    /// What is between it and the last one was not seen.
-    Elsewhere,
 }
 
 /// What ends in a packet of the client.
@@ -103,23 +92,14 @@ impl Framer {
         self.rest_comes = false;
     }
 
-    /// Where a packet of the client is in its stream, against what was seen before: `None` where its sequence number, or
-    /// theirs, is not known.
-    pub(super) fn arrival(&self, extent: Option<Extent>) -> Option<Arrival> {
-        let (next, Extent { bytes, place }) = self.next_in.zip(extent)?;
-        let end = place.wrapping_add(bytes);
-        Some(if place == next {
-            Arrival::Next
-        } else if (end.wrapping_sub(next) as i32) <= 0 {
-            Arrival::Again
-        } else {
-            Arrival::Elsewhere
-        })
+    /// What a packet of the client adds to its stream; `None` where its place, or that of the next byte, is not known.
+    pub(super) fn part_of_requests(&self, extent: Option<Extent>) -> Option<PacketPart> {
+        Some(extent?.after(self.next_in?))
     }
 
     /// Goes on to the end of a packet of the client; it is not known where that is without an extent.
     pub(super) fn arrived(&mut self, extent: Option<Extent>) {
-        self.next_in = extent.map(|Extent { bytes, place }| place.wrapping_add(bytes));
+        self.next_in = extent.map(Extent::end);
     }
 
     /// Packets were missed, or not understood.

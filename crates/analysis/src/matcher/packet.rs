@@ -2,12 +2,50 @@
 
 use taillab_model::{Event, EventKind, Monotonic};
 
-/// Which part of a stream a packet carries: how many bytes and, for a packet of the server, how
-/// many bytes of the stream come before it.
+/// Which part of a stream a packet carries: how many bytes, and the place of the first: of the client its sequence
+/// number, of the server how many bytes of the stream come before it.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) bytes: u32,
     pub(super) place: u32,
+}
+
+impl Extent {
+    /// What it adds to a stream whose next byte has this place.
+    pub(super) fn after(self, next: u32) -> PacketPart {
+        let ahead = self.place.wrapping_sub(next) as i32;
+        match u32::try_from(ahead) {
+            Ok(hole) => PacketPart::New { leave_out: 0, hole },
+            Err(_) if ahead.unsigned_abs() >= self.bytes => PacketPart::Again,
+            Err(_) => PacketPart::New {
+                leave_out: ahead.unsigned_abs(),
+                hole: 0,
+            },
+        }
+    }
+
+    /// The place of the byte after it.
+    pub(super) const fn end(self) -> u32 {
+        self.place.wrapping_add(self.bytes)
+    }
+}
+
+/// What a packet adds to its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PacketPart {
+    /// Nothing: it was sent before.
+    Again,
+    /// New bytes: all but the first `leave_out` bytes of the packet. Before them, `hole` bytes were
+    /// not seen.
+    New { leave_out: u32, hole: u32 },
+}
+
+impl PacketPart {
+    /// It begins where the stream ended.
+    pub(super) const NEXT: Self = Self::New {
+        leave_out: 0,
+        hole: 0,
+    };
 }
 
 /// The bytes of a packet of the server that are new to its stream.

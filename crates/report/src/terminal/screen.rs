@@ -52,7 +52,7 @@ struct Room {
     findings: usize,
     /// What the change of the best forecast costs: `tune plan`, which the screen names, says it too.
     costs: bool,
-    /// Where nothing is compared with an ideal, the stages say how far a request came, and when.
+    /// The stages around each percentile, where nothing is compared with an ideal.
     stages: bool,
 }
 
