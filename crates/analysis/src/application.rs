@@ -49,7 +49,17 @@ impl Application {
             let inside = span.to.min(t5).saturating_since(span.from.max(t4)).get();
             let inside = inside.min(left);
             left -= inside;
-            times.ns[doing(span.state) as usize] += inside;
+            let upstream = match span.state {
+                WorkerState::Asleep(Sleep::Work) => {
+                    let from_ns = span.from.max(t4).nanos_since_boot();
+                    let asked_ns =
+                        line.questions().open_until(from_ns, t4.nanos_since_boot()) - from_ns;
+                    inside.min(asked_ns)
+                }
+                _ => 0,
+            };
+            times.ns[ThreadActivity::Upstream as usize] += upstream;
+            times.ns[doing(span.state) as usize] += inside - upstream;
         }
         times.ns[ThreadActivity::Unknown as usize] += left;
     }

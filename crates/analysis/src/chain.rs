@@ -31,8 +31,8 @@ pub(crate) enum ChainEnd {
     Storage(u16),
     /// A page fault of a thread of the chain waited for a disk.
     Fault,
-    /// A thread of the chain waited for another server.
-    Upstream,
+    /// A thread of the chain waited for another server: this one, as events number it, where that is known.
+    Upstream(Option<u16>),
     /// A thread of the chain could run, and this one had its CPU.
     OnCpu(Tid),
     /// A quota kept a thread of the chain from running.
@@ -131,7 +131,12 @@ impl<'t> Chains<'t> {
                         _ => 0,
                     };
                     let by = Some(by).filter(|by| *by != 0 && self.runs_at(*by, end_ns));
-                    self.sleeps(sleep, by, part, (tid, link), walk);
+                    let link = ChainLink {
+                        tid,
+                        number: link,
+                        since_ns: from_ns,
+                    };
+                    self.sleeps(sleep, by, part, &link, walk);
                     slept = walk.parts.last().map_or(slept, |last| last.end);
                 }
             }
@@ -140,20 +145,26 @@ impl<'t> Chains<'t> {
         walk.until(to_ns, ChainEnd::Thread(tid));
     }
 
-    /// Thread `tid` of the chain slept so, until thread `by` woke it.
+    /// A thread of the chain slept so, until thread `by` woke it.
     fn sleeps(
         &self,
         sleep: Sleep,
         by: Option<Tid>,
         part: Range<u64>,
-        (tid, link): (Tid, u32),
+        link: &ChainLink,
         walk: &mut Walk,
     ) {
+        let tid = link.tid;
         let end = match (sleep, by) {
-            (Sleep::Lock { .. } | Sleep::Work, Some(by)) if link < MOST_LINKS => {
-                return self.follow(by, part, link + 1, walk);
+            (Sleep::Lock { .. } | Sleep::Work, Some(by)) if link.number < MOST_LINKS => {
+                return self.follow(by, part, link.number + 1, walk);
             }
-            (Sleep::Work, None) if self.asks_others => ChainEnd::Upstream,
+            (Sleep::Work, None) if self.asks_others => {
+                let line = self.timeline.worker(tid);
+                let asked =
+                    line.and_then(|line| line.questions().waits_for(part.start, link.since_ns));
+                ChainEnd::Upstream(asked)
+            }
             (Sleep::Io { call }, _) => ChainEnd::Storage(call),
             (Sleep::Fault, _) => ChainEnd::Fault,
             (Sleep::Stopped, _) => ChainEnd::Stopped,
@@ -206,6 +217,15 @@ impl<'t> Chains<'t> {
             walk.until(end_ns, end);
         }
     }
+}
+
+/// A thread of a chain.
+struct ChainLink {
+    tid: Tid,
+    /// How far it is from the sleep.
+    number: u32,
+    /// Since when the one before it waits for it.
+    since_ns: u64,
 }
 
 /// A span in nanoseconds since boot.

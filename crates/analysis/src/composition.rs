@@ -13,7 +13,10 @@
 //! another measurement of the same length would be off (Efron and Stein 1981; blocks because
 //! neighbours in time are correlated). The interval is ± t times the standard error, with one
 //! degree of freedom less than there are blocks. If everything was recorded in slices, a block
-//! is a slice, or several: what happens within a slice is correlated.
+//! is a slice, or several: what happens within a slice is correlated. Where t has an interval, theirs are wider by what
+//! that can change ([`ExcessRange`]).
+
+mod excess_range;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +30,9 @@ use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::{IdMap, grow_to};
 use crate::ledger::{Entry, EventLengths, GroupKey, Label, Labels, Ledger};
 use crate::stages::{BAND_SHARE, cells_around};
+
+pub(crate) use self::excess_range::ExcessRange;
+use self::excess_range::Margin;
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
@@ -331,6 +337,8 @@ impl Composition {
             causes,
             bands,
             around,
+            thresholds,
+            by_t: [Margin::default(); 2],
         }
     }
 }
@@ -378,6 +386,7 @@ struct BandSums {
     sums: CellSums,
     /// By block of time and cause.
     excess_ns: Vec<[u64; CAUSES]>,
+    by_t: Margin,
 }
 
 impl BandSums {
@@ -386,6 +395,7 @@ impl BandSums {
             requests: 0,
             sums: CellSums::default(),
             excess_ns: vec![[0; CAUSES]; blocks],
+            by_t: Margin::default(),
         }
     }
 
@@ -409,9 +419,27 @@ pub struct Composed {
     causes: Vec<ExcessByBlock>,
     bands: Vec<BandSums>,
     around: RequestsAround,
+    /// The cells in which the bands begin.
+    thresholds: [usize; BANDS.len()],
+    /// How far t moves the excess of all requests, and of those above p99.
+    by_t: [Margin; 2],
 }
 
 impl Composed {
+    /// Makes the intervals of all shares so wide that they hold for each t of t's interval.
+    #[must_use]
+    pub(crate) fn widened(mut self, range: &ExcessRange) -> Self {
+        let upto = |place: usize| self.thresholds.get(place).copied().unwrap_or(usize::MAX);
+        for (place, band) in self.bands.iter_mut().enumerate() {
+            band.by_t = range.margin(self.thresholds[place]..upto(place + 1));
+        }
+        for (_, cells, sums) in &mut self.around.0 {
+            sums.by_t = range.margin(cells.clone());
+        }
+        self.by_t = [0, self.thresholds[ABOVE_P99]].map(|from| range.margin(from..usize::MAX));
+        self
+    }
+
     /// First the causes as wholes, then their culprits; both with the largest first. The ledger saw one
     /// `one_in`-th of the time.
     pub fn shares(&self, ledger: &Ledger, one_in: f64) -> Vec<CauseShare> {
@@ -507,7 +535,7 @@ impl Composed {
             (part[which] as f64, all as f64)
         };
         let pairs: Vec<(f64, f64)> = of.iter().enumerate().map(pair).collect();
-        share_of_sums(&pairs)
+        self.by_t[which].widen(share_of_sums(&pairs))
     }
 
     /// The bands that have requests.
@@ -539,6 +567,7 @@ fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
         requests,
         sums,
         excess_ns,
+        by_t,
     } = of;
     let n = sums.requests as f64;
     let mut parts = Vec::new();
@@ -560,7 +589,7 @@ fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
         parts.push(BandPart {
             cause,
             mean_excess_ns,
-            share: share_of_sums(&pairs),
+            share: by_t.widen(share_of_sums(&pairs)),
         });
     }
     parts.sort_by(|a, b| b.mean_excess_ns.total_cmp(&a.mean_excess_ns));

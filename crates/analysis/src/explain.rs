@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
     CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, OTHER_THREADS, Prediction,
-    SlowRequest, WorkerShare,
+    SlowRequest, UpstreamAnswers, WorkerShare,
 };
 use taillab_model::summary::{ClaimName, OwnWork, ReplayedSchedule};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
@@ -17,9 +17,10 @@ use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext,
 use crate::application::Application;
 use crate::clustering::{Clusters, threshold_rank};
 use crate::comparison::{self, LeastSojourns};
-use crate::composition::Composition;
+use crate::composition::{Composition, ExcessRange};
 use crate::heat_map::HeatCells;
 use crate::heaviest::{Heaviest, WeighedSums};
+use crate::ideal::MeasuredRequests;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::own_work::{OwnWorkIdeal, OwnWorkQueue};
@@ -30,6 +31,7 @@ use crate::slowest::slow_request;
 use crate::spells::TakenTime;
 use crate::statistics::counted_curve;
 use crate::timeline::{RecordedKinds, Timeline};
+use crate::upstreams::Upstreams;
 use crate::verdict::Supported;
 use crate::{predict, replay};
 
@@ -71,11 +73,13 @@ pub(crate) struct Explainer {
     span: Option<(Monotonic, Monotonic)>,
     sojourns: Histogram,
     composition: Option<Composition>,
+    excess_range: ExcessRange,
     collected: AccountSums,
     heat: HeatCells,
     clusters: Clusters,
     taken: TakenTime,
     sleepers: Sleepers,
+    upstreams: Upstreams,
     application: Application,
     roots: Roots,
     shadow: Shadow,
@@ -108,11 +112,13 @@ impl Explainer {
             span: None,
             sojourns: Histogram::default(),
             composition: None,
+            excess_range: ExcessRange::default(),
             collected: AccountSums::new(options.workers, slowest),
             heat: HeatCells::default(),
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
             sleepers: Sleepers::new(options.measure_from),
+            upstreams: Upstreams::new(options.measure_from),
             application: Application::default(),
             roots: Roots::default(),
             shadow: Shadow::default(),
@@ -139,6 +145,7 @@ impl Explainer {
             true => self.add_slices(matched, upto),
         }
         self.sleepers.add(matched, timeline, upto);
+        self.upstreams.add(timeline, upto);
         let requests = &matched.requests;
         let places = || matched.measured_places(self.options.measure_from);
         for place in places() {
@@ -185,6 +192,15 @@ impl Explainer {
                 }
                 each(entry, labels);
             });
+    }
+
+    /// Adds how far the excess of a window's measured requests depends on t.
+    pub(crate) fn add_ideal(&mut self, matched: &Matched, requests: &MeasuredRequests) {
+        let ideals = requests.ideal.iter().zip(&requests.ideal_of_ends);
+        for (&place, (&ideal, &of_ends)) in requests.places.iter().zip(ideals) {
+            let sojourn = matched.requests.sojourn(place as usize);
+            self.excess_range.add(sojourn, ideal, of_ends);
+        }
     }
 
     /// How many workers, labels, delays or pairs of workers are remembered: the entries of the largest table.
@@ -247,6 +263,12 @@ impl Explainer {
             hypervisor: self.taken.finish(),
             application: self.application.finish(unanswered),
             sleeping: (self.sleepers).finish(length, unanswered),
+            upstreams: (self.upstreams.finish(&ledger.labels).into_iter())
+                .map(|upstream| UpstreamAnswers {
+                    answers: supported.distribution(upstream.answers),
+                    ..upstream
+                })
+                .collect(),
             fan_out: sojourn.fan_out.clone(),
             limits,
             ..Explanation::default()
@@ -255,7 +277,7 @@ impl Explainer {
         let mut explained = Explained::default();
         let is_charged = supported.claim(ClaimName::Causes);
         if let Some(composition) = self.composition.filter(|_| is_charged) {
-            let composed = composition.finish(unanswered);
+            let composed = composition.finish(unanswered).widened(&self.excess_range);
             explained.causes = composed.shares(&ledger, one_in.max(1.0));
             explanation.bands = composed.bands();
             (explanation.bands).retain(|band| supported.percentile(band.from_q));

@@ -20,6 +20,8 @@ pub struct MeasuredRequests {
     pub places: Vec<u32>,
     /// The ideal sojourn of each.
     pub ideal: Vec<Nanos>,
+    /// The same with the lower and the upper end of t's interval; empty where t has none.
+    pub ideal_of_ends: Vec<[Nanos; 2]>,
     /// The ideal sojourns of the requests that nobody answered.
     pub ideal_of_unanswered: Vec<Nanos>,
     /// T1 of each of those.
@@ -179,8 +181,8 @@ impl IdealArrivals {
                 .matched
                 .is_some_and(|place| matched.is_measured(place, self.measure_from));
             let was_dropped = sees_queueing && !arrival.queued && !arrival.ambiguous;
-            let ideal = match was_dropped {
-                true => self.queue.sojourn_outside(t1),
+            let (ideal, of_ends) = match was_dropped {
+                true => (self.queue.sojourn_outside(t1), None),
                 false => self.let_in(matched, &arrival, counts),
             };
             if arrival.t1 >= self.measure_from {
@@ -191,6 +193,9 @@ impl IdealArrivals {
                 Some(place) if counts => {
                     requests.places.push(place as u32);
                     requests.ideal.push(ideal);
+                    if self.interval.is_some() {
+                        requests.ideal_of_ends.push(of_ends.unwrap_or([ideal; 2]));
+                    }
                 }
                 None if arrival.t1 < self.measure_from || arrival.ambiguous => {}
                 None if arrival.t1 > waited_for_until => requests.cut_off += 1,
@@ -214,17 +219,27 @@ impl IdealArrivals {
         self.schedule.limit_to(at, requests);
     }
 
-    /// The queues of which only the distribution matters.
+    /// All queues but that of t and that of the schedule.
     fn bounds(&mut self) -> impl Iterator<Item = &mut Bound> {
         let bounds = self.interval.iter_mut().flatten();
-        let others = self.without_probe.iter_mut();
-        bounds.chain(others).chain(&mut self.receives_elsewhere)
+        bounds.chain(others(
+            &mut self.without_probe,
+            &mut self.receives_elsewhere,
+        ))
     }
 
-    /// Sends a request through all queues; `counts` if it belongs to the measurement. Its ideal sojourn.
-    fn let_in(&mut self, matched: &Matched, arrival: &Arrival, counts: bool) -> Nanos {
+    /// Sends a request through all queues; `counts` if it belongs to the measurement. Its ideal sojourn, and those of
+    /// the ends of t's interval.
+    fn let_in(
+        &mut self,
+        matched: &Matched,
+        arrival: &Arrival,
+        counts: bool,
+    ) -> (Nanos, Option<[Nanos; 2]>) {
         let t1 = Nanos::new(arrival.t1.nanos_since_boot());
-        for bound in self.bounds() {
+        let ends = self.interval.as_mut();
+        let of_ends = ends.map(|ends| ends.each_mut().map(|end| end.add(t1, counts)));
+        for bound in others(&mut self.without_probe, &mut self.receives_elsewhere) {
             bound.add(t1, counts);
         }
         if matched.client.is_some() {
@@ -232,7 +247,7 @@ impl IdealArrivals {
             let due = arrival.matched.map_or(arrival.t1, due);
             self.schedule.add(due, arrival.t1, counts);
         }
-        self.queue.sojourn(t1)
+        (self.queue.sojourn(t1), of_ends)
     }
 
     /// Arrivals during the measurement.
@@ -266,7 +281,15 @@ fn sees_queueing(matched: &Matched) -> bool {
             .any(|request| request.server.t2.is_some())
 }
 
-/// An ideal queue of which only the distribution matters.
+/// The queues without the probe and with another receiver, as far as there are any.
+fn others<'a>(
+    without_probe: &'a mut Option<Bound>,
+    receives_elsewhere: &'a mut Option<Bound>,
+) -> impl Iterator<Item = &'a mut Bound> {
+    without_probe.iter_mut().chain(receives_elsewhere)
+}
+
+/// An ideal queue with the distribution of its sojourns.
 #[derive(Clone)]
 struct Bound {
     queue: IdealQueue,
@@ -286,12 +309,13 @@ impl Bound {
         self
     }
 
-    /// The next arrival; `counts` if it belongs to the measurement.
-    fn add(&mut self, t1: Nanos, counts: bool) {
+    /// The next arrival; `counts` if it belongs to the measurement. Its sojourn.
+    fn add(&mut self, t1: Nanos, counts: bool) -> Nanos {
         let sojourn = self.queue.sojourn(t1);
         if counts {
             self.sojourns.record(sojourn);
         }
+        sojourn
     }
 }
 

@@ -71,6 +71,7 @@ pub mod statistics;
 pub mod streaming;
 pub mod timeline;
 pub mod untouched;
+mod upstreams;
 pub mod verdict;
 pub mod window;
 

@@ -338,6 +338,7 @@ impl<'c> Analysis<'c> {
             Some(explainer) => explainer,
             none => none.insert(explainer(self.context, &self.options, window)),
         };
+        explainer.add_ideal(matched, &requests);
         let disturbances = self.disturbances;
         explainer.add(matched, timeline, *upto, |entry, labels| {
             if disturbances {

@@ -38,7 +38,10 @@ pub enum ThreadActivity {
     OnCpu,
     /// It could run, and waits for a CPU.
     WaitingForCpu,
-    /// It sleeps where sockets are waited for: for another server, or for the client.
+    /// It sleeps until another server, which it has asked over TCP, answers.
+    Upstream,
+    /// It sleeps where sockets are waited for, for something else: another server that was not seen to be asked, the rest of
+    /// an answer, or the client.
     Sockets,
     /// It sleeps in `futex`, or for a lock of the kernel: for a lock, or for work that another thread hands over.
     Lock,
@@ -58,9 +61,10 @@ pub enum ThreadActivity {
 
 impl ThreadActivity {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OnCpu,
         Self::WaitingForCpu,
+        Self::Upstream,
         Self::Sockets,
         Self::Lock,
         Self::PageFault,
@@ -76,6 +80,7 @@ impl ThreadActivity {
         match self {
             Self::OnCpu => "on the CPU",
             Self::WaitingForCpu => "waiting for it",
+            Self::Upstream => "upstream",
             Self::Sockets => "sockets",
             Self::Lock => "locks",
             Self::PageFault => "page faults",

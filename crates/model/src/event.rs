@@ -200,6 +200,15 @@ pub enum EventKind {
         /// How long, since it first asked for something.
         waited: Nanos,
     },
+    /// The first data of another server's answer is at a socket of the server; the event is on the CPU that received it.
+    UpstreamAnswered {
+        /// Who asked.
+        tid: Tid,
+        /// Who answers: [`UpstreamServer::number`](crate::UpstreamServer::number), below 1,024.
+        server: u16,
+        /// How long after the question was written.
+        waited: Nanos,
+    },
     /// A thread of the server has waited for a lock of the kernel until now.
     LockTaken {
         /// Who.
@@ -284,7 +293,9 @@ impl EventKind {
             Self::Interrupt { lasted, .. }
             | Self::Softirq { lasted, .. }
             | Self::IdleLeft { lasted, .. } => *lasted,
-            Self::StorageWaited { waited, .. } | Self::LockTaken { waited, .. } => *waited,
+            Self::StorageWaited { waited, .. }
+            | Self::LockTaken { waited, .. }
+            | Self::UpstreamAnswered { waited, .. } => *waited,
             _ => Nanos::ZERO,
         }
     }

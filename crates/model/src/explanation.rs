@@ -17,7 +17,7 @@ pub use crate::program::{Program, programs};
 pub use crate::send_wait::SendWait;
 pub use crate::share::Share;
 pub use crate::stopped::ServerStop;
-use crate::{Monotonic, Nanos, Tid};
+use crate::{Distribution, Monotonic, Nanos, Tid};
 
 /// One cause, or one culprit of it, over the whole measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -428,6 +428,22 @@ pub struct Sleeping {
     pub cpu_share: Option<f64>,
 }
 
+/// Another server that this one asks over TCP, and how long it takes to answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpstreamAnswers {
+    /// Its address and port, with the program if it runs on the same machine.
+    pub server: String,
+    /// From when a question was written to its connection until the first data of the answer was there.
+    pub answers: Distribution,
+}
+
+impl UpstreamAnswers {
+    /// How long all questions together took, in nanoseconds.
+    pub fn total_ns(&self) -> f64 {
+        self.answers.count as f64 * self.answers.mean.unwrap_or(0.0)
+    }
+}
+
 /// The latency of a user who waits for the slowest of several such servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
@@ -486,6 +502,9 @@ pub struct Explanation {
     /// How often workers slept, and what waking them took; `None` where none was seen to be woken.
     #[serde(default)]
     pub sleeping: Option<Sleeping>,
+    /// The servers that this one asks, the one that took longest in all first; none where that was not stamped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<UpstreamAnswers>,
     /// The latency of the slowest of many servers.
     pub fan_out: Vec<FanOut>,
     /// Curves to draw.

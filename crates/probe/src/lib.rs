@@ -41,6 +41,8 @@ mod survey;
 mod table;
 #[cfg(feature = "bpf")]
 mod threads;
+#[cfg(feature = "bpf")]
+mod upstreams;
 #[cfg(not(feature = "bpf"))]
 mod without_bpf;
 

@@ -42,6 +42,9 @@ const MAX_TGIDS: usize = 64;
 /// Local addresses that the programs compare with.
 const MAX_ADDRESSES: usize = Addresses::MOST;
 
+/// Ports that the programs compare with.
+const MAX_SERVED: usize = 64;
+
 /// Devices that the programs compare with.
 const MAX_DEVICES: usize = 8;
 
@@ -75,8 +78,9 @@ pub(crate) struct Config {
     addresses: [u32; 4 * MAX_ADDRESSES],
     other_count: u32,
     others: [u32; MAX_TGIDS],
-    unused: u32,
     queues: u32,
+    served_count: u32,
+    served: [u32; MAX_SERVED],
 }
 
 /// `enum membership` in common.bpf.h.
@@ -224,6 +228,9 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     let (membership, cgroup, processes) = server(&spec.server).map_err(ProbeError::BadSpec)?;
     let (addresses, addresses_left_out) =
         addresses(&spec.addresses).map_err(ProbeError::BadSpec)?;
+    // responses to clients at further ports would be taken for questions
+    let served: Vec<u32> = spec.served_ports.iter().copied().map(Into::into).collect();
+    let served = served.get(..MAX_SERVED).unwrap_or(&served).to_vec();
     Ok(CheckedSpec {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
@@ -248,8 +255,9 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
             addresses: padded(&addresses),
             other_count: spec.others.len() as u32,
             others: padded(&spec.others),
-            unused: 0,
             queues: spec.queues.into(),
+            served_count: served.len() as u32,
+            served: padded(&served),
         },
         cpus,
         when: spec.stamps,
@@ -332,6 +340,11 @@ fn asks(cpus: usize) -> u32 {
     (cpus as u32 * 256).max(4_096)
 }
 
+/// Entries of the programs' table of questions to other servers, likewise.
+fn questions(cpus: usize) -> u32 {
+    (cpus as u32 * 256).max(16_384)
+}
+
 /// How the programs recognise the server's threads: their membership, its cgroup, those of its processes that are
 /// still there (one that serves a single connection ends with it).
 fn server(processes: &ServerProcesses) -> Result<(u32, Cgroup, Vec<u32>), String> {
@@ -407,6 +420,7 @@ fn configure(
                 map.set_max_entries(MOST_SOCKETS)?;
             }
             "asks" => map.set_max_entries(asks(checked.cpus))?,
+            "questions" => map.set_max_entries(questions(checked.cpus))?,
             name if name.ends_with(".rodata") => map.set_initial_value(checked.config.bytes())?,
             _ => {}
         }

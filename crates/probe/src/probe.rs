@@ -1,6 +1,7 @@
 //! The probe: loaded once, attached and detached as often as wanted.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore};
@@ -13,6 +14,7 @@ use crate::ring::Rings;
 use crate::slices::Slicer;
 use crate::store::Store;
 use crate::threads::Threads;
+use crate::upstreams::Upstreams;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
 mod drain;
@@ -35,6 +37,7 @@ pub struct Probe {
     loaded: Loaded,
     rings: Rings,
     threads: Threads,
+    upstreams: Upstreams,
     store: Store,
     /// The CPU at which the next drain begins: behind the last one, so that no ring is starved.
     next_cpu: usize,
@@ -78,10 +81,17 @@ impl Probe {
             bytes: 2 << 20,
             source,
         })?;
+        let upstreams = object::map(&loaded.object, "upstreams")?;
+        let upstreams = Upstreams::map(&upstreams).map_err(|source| ProbeError::OutOfMemory {
+            what: "the addresses of other servers",
+            bytes: 8 << 10,
+            source,
+        })?;
         Ok(Self {
             slicer: None,
             links: Vec::new(),
             threads,
+            upstreams,
             store: Store::new(rings.cpus()),
             rings,
             next_cpu: 0,
@@ -107,6 +117,13 @@ impl Probe {
     /// Of threads whose ids are equal modulo 65,536, only the last one is known.
     pub fn threads(&self) -> Vec<ThreadName> {
         self.threads.names()
+    }
+
+    /// The servers that the recorded one asked while the probe was attached, with their numbers in
+    /// [`EventKind::UpstreamAnswered`](taillab_model::EventKind::UpstreamAnswered). Only servers over TCP have any, the
+    /// first 256 that they ask over TCP.
+    pub fn upstreams(&self) -> Vec<(u16, SocketAddr)> {
+        self.upstreams.asked()
     }
 
     /// Allocates and touches memory for this many more events, so that [`Probe::drain`] neither allocates nor causes

@@ -32,7 +32,9 @@ struct Positions {
     tail: AtomicU64,
     /// Of the programs' hashes of clients.
     seed: AtomicU64,
-    unused2: [u64; 14],
+    /// Used by the programs, and kept when they are attached again.
+    asked: AtomicU64,
+    unused2: [u64; 13],
 }
 
 /// `struct slot` in common.bpf.h.

@@ -78,6 +78,8 @@ pub struct ProbeSpec {
     pub server_port: u16,
     /// Its addresses.
     pub addresses: Addresses,
+    /// Other TCP ports on which it waits for clients: what it writes there is no question to another server.
+    pub served_ports: Vec<u16>,
     /// The server's processes.
     pub server: ServerProcesses,
     /// Processes of others (at most 64) that share the server's port by sockets of their own (SO_REUSEPORT): what they

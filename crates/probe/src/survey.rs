@@ -40,6 +40,7 @@ fn nobody(transport: Transport) -> ProbeSpec {
         devices: Devices::all_in(1),
         queues: false,
         others: Vec::new(),
+        served_ports: Vec::new(),
         transport,
         server_port: 9,
         addresses: Addresses::All,

@@ -1,6 +1,7 @@
 //! The probe's interface without its eBPF programs: it can never be loaded.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use taillab_model::doctor::Survey;
@@ -47,6 +48,7 @@ impl Probe {
     never! {
         hooks(&) -> Vec<Hook>;
         threads(&) -> Vec<ThreadName>;
+        upstreams(&) -> Vec<(u16, SocketAddr)>;
         reserve(&mut, _expected_events: u64) -> Result<(), ProbeError>;
         attach(&mut) -> Result<(), ProbeError>;
         attach_all(&mut) -> Result<(), ProbeError>;
@@ -128,6 +130,7 @@ mod tests {
             devices: crate::Devices::all_in(1),
             queues: false,
             others: Vec::new(),
+            served_ports: Vec::new(),
             transport: crate::Transport::Udp,
             server_port: 1,
             addresses: crate::Addresses::All,

@@ -4,7 +4,7 @@ use taillab_model::explanation::{ApplicationAt, ThreadActivity};
 use taillab_model::summary::{ServerResult, Stages};
 use taillab_model::{Distribution, Stage};
 
-use crate::figures::{counted, micros, micros_f64, percent, quantile_name};
+use crate::figures::{count, counted, micros, micros_f64, percent, quantile_name};
 use crate::latency;
 use crate::table::{Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
@@ -74,6 +74,26 @@ pub(crate) fn application(result: &ServerResult) -> Option<Table> {
                 .iter()
                 .map(|doing| known(mean(at, *doing).map(micros_f64))),
         );
+        table.row(cells);
+    }
+    (!rows.is_empty()).then_some(table)
+}
+
+/// How long other servers take to answer this one; `None` where it was not seen to ask any.
+pub(crate) fn upstreams(result: &ServerResult) -> Option<Table> {
+    const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+    let rows = &result.explanation.as_ref()?.upstreams;
+    let mut columns = vec![Column::left("server"), Column::right("answers")];
+    columns.extend(QUANTILES.map(|q| Column::right(quantile_name(q))));
+    columns.push(Column::right("max"));
+    let mut table = Table::new(
+        "From the question to the first data of the answer, in microseconds",
+        columns,
+    );
+    for at in rows {
+        let mut cells = vec![name(at.server.clone()), cell(count(at.answers.count))];
+        cells.extend(QUANTILES.map(|q| latency::quantile(&at.answers, q)));
+        cells.push(known(at.answers.max.map(micros)));
         table.row(cells);
     }
     (!rows.is_empty()).then_some(table)

@@ -123,7 +123,11 @@ fn a_holder_that_a_packet_wakes_waited_for_another_server() {
     });
     assert_eq!(
         found,
-        [(3_000, HELD), (7_100, ChainEnd::Upstream), (9_000, HELD)]
+        [
+            (3_000, HELD),
+            (7_100, ChainEnd::Upstream(None)),
+            (9_000, HELD)
+        ]
     );
 }
 

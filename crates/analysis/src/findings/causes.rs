@@ -55,7 +55,7 @@ fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let mut text = of_slow.unwrap_or_else(|| sentence(facts, whole, &share));
     let best = best(&facts.server.predictions, &[whole.cause], None);
     if let Some((prediction, point)) = best {
-        text += &would_be(prediction, point);
+        text += &forecast(prediction, point);
     }
     text.push('.');
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
@@ -160,7 +160,7 @@ fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
             vec![format!("{delayed} by {each} each")]
         }
         n if n < whole.events => vec![
-            format!("{} of the {} times", Count(n), Count(whole.events)),
+            format!("{} of {} times", Count(n), Count(whole.events)),
             format!("{each} each{upto}"),
             delayed,
         ],
@@ -244,18 +244,15 @@ fn capitalised(text: &str) -> String {
     first.into_iter().flatten().chain(letters).collect()
 }
 
-/// `` ; with `rt-priority` p99.9 would be 130 µs ``. The intervals are with the forecasts; here it matters only
+/// `` ; p99.9 with `rt-priority`: 130 µs ``. The intervals are with the forecasts; here it matters only
 /// whether the change helps at all.
-pub(super) fn would_be(prediction: &Prediction, point: &PredictedPoint) -> String {
+pub(super) fn forecast(prediction: &Prediction, point: &PredictedPoint) -> String {
     let (change, percentile) = (&prediction.change, Percentile(point.q));
     match (point.lo_ns, point.hi_ns) {
         (Some(lo), Some(hi)) if hi >= point.measured_ns => {
-            format!("; whether `{change}` helps is not sure ({percentile} {lo} to {hi})")
+            format!("; `{change}` may help ({percentile} {lo} to {hi})")
         }
-        _ => format!(
-            "; with `{change}` {percentile} would be {}",
-            point.predicted_ns
-        ),
+        _ => format!("; {percentile} with `{change}`: {}", point.predicted_ns),
     }
 }
 

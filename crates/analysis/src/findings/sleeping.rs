@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Finding};
 
-use super::causes::{best, would_be};
+use super::causes::{best, forecast};
 use super::facts::{Facts, WholePercent, conclusive};
 use crate::fmt::Count;
 
@@ -44,7 +44,7 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     );
     let best = best(&facts.server.predictions, &CAUSES, Some(0.5));
     if let Some((prediction, point)) = best {
-        text += &would_be(prediction, point);
+        text += &forecast(prediction, point);
     }
     text.push('.');
     let command = best.and_then(|(prediction, _)| prediction.command.clone());

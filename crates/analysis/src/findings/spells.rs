@@ -91,11 +91,7 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let forecast = forecasts.find(|it| it.change == change);
     let point = forecast.and_then(|it| it.points.iter().find(|point| point.q == 0.99));
     if let Some(point) = point {
-        text += &format!(
-            "; without it {} would be {}",
-            Percentile(0.99),
-            point.predicted_ns
-        );
+        text += &format!("; {} without it: {}", Percentile(0.99), point.predicted_ns);
         if let Some((lo, hi)) = point.lo_ns.zip(point.hi_ns) {
             text += &format!(" ({lo} to {hi})");
         }

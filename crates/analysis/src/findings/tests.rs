@@ -282,7 +282,7 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     assert_eq!(
         findings[0].text,
         "`kworker/0:1` and `dpkg` on the core: 212 times, 1.98 ms each, delayed 40,280 requests, \
-         93 % of the excess above p99; with `rt-priority` p99.9 would be 130 µs."
+         93 % of the excess above p99; p99.9 with `rt-priority`: 130 µs."
     );
     assert_eq!(
         findings[0].advice.as_deref(),
@@ -563,9 +563,9 @@ fn a_forecast_that_reaches_what_was_measured_decides_nothing() {
         };
         case.texts().remove(0)
     };
-    let unsure = "; whether `rt-priority` helps is not sure (p99.9 120 µs to 14.1 ms).";
+    let unsure = "; `rt-priority` may help (p99.9 120 µs to 14.1 ms).";
     assert!(text(14_100_000).ends_with(unsure));
-    assert!(text(14_099_999).ends_with("; with `rt-priority` p99.9 would be 130 µs."));
+    assert!(text(14_099_999).ends_with("; p99.9 with `rt-priority`: 130 µs."));
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn a_lower_percentile_that_is_sure_is_told_before_a_higher_one_that_is_not() {
     };
     let text = case.texts().remove(0);
     assert!(
-        text.ends_with("; with `rt-priority` p99 would be 90.0 µs."),
+        text.ends_with("; p99 with `rt-priority`: 90.0 µs."),
         "{text}"
     );
 }

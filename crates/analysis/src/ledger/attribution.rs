@@ -452,14 +452,15 @@ impl Attribution {
         if let Some(due) = self.queues.in_order(w).left(turn) {
             // in the order of arrival, the due request would have left now
             let behind_ns = server.behind_ns(w);
+            let since_ns = server.requests[due].begin.delay_ns;
+            let asked = (server.workers[w].asked).filter(|(_, end_ns)| *end_ns > since_ns);
+            let away = asked.map(|(label, _)| server.asked_by(w, due).unwrap_or(label));
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
-            let asked = worker.asked;
-            let asked = asked.filter(|(_, end_ns)| *end_ns > request.begin.delay_ns);
             request.late = Some(LateStart {
                 since_ns: at_ns,
                 since: worker.history.end(&server.histories),
                 behind_ns,
-                away: asked.map(|(label, _)| label),
+                away,
                 own: Vec::new(),
             });
             if let Some(traced) = &mut request.traced {

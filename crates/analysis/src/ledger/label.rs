@@ -39,8 +39,8 @@ pub enum CulpritId {
     Stopped(ServerStop),
     /// What a response waited for that was written.
     Sending(SendWait),
-    /// The servers that the recorded one asks itself.
-    Upstream,
+    /// A server that the recorded one asks itself, by its number in events; 0: one of them.
+    Upstream(u16),
     /// The threads of the server that share a CPU, by its number.
     OnCpu(u16),
     /// A power state of a CPU, by its number.
@@ -88,7 +88,7 @@ pub struct Labels {
     /// The names of the threads that were seen to stop all others, by what for.
     stopped_by: BTreeMap<ServerStop, BTreeSet<String>>,
     /// The servers that the recorded one asks itself.
-    upstreams: Vec<String>,
+    upstreams: Vec<(u16, String)>,
     interrupts: IdMap<String>,
     /// Chains of wake-ups: the thread for which a worker waited, and who made that one wait in the end.
     chains: Vec<(Tid, CulpritId)>,
@@ -122,7 +122,9 @@ impl Labels {
             own_threads: own_threads.map(|thread| (thread.tid, ())).collect(),
             on_cpu: IdMap::default(),
             stopped_by: BTreeMap::new(),
-            upstreams: context.upstreams.iter().map(ToString::to_string).collect(),
+            upstreams: (context.upstreams.iter())
+                .map(|server| (server.number, server.to_string()))
+                .collect(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
             chains: Vec::new(),
             numbers_of_chains: BTreeMap::new(),
@@ -225,8 +227,15 @@ impl Labels {
             CulpritId::Sending(wait) => Culprit::Sending {
                 what: wait.what().to_owned(),
             },
-            CulpritId::Upstream => Culprit::Upstream {
-                servers: self.upstreams.clone(),
+            CulpritId::Upstream(number) => Culprit::Upstream {
+                servers: match self.upstream_name(number) {
+                    Some(name) => vec![name.to_owned()],
+                    None => self
+                        .upstreams
+                        .iter()
+                        .map(|(_, name)| name.clone())
+                        .collect(),
+                },
             },
             CulpritId::OnCpu(cpu) => Culprit::SharedCpu {
                 cpu,
@@ -297,12 +306,20 @@ impl Labels {
         self.threads().filter(|(tid, ..)| self.is_own(*tid))
     }
 
-    /// Who is waited for where the server has asked another one.
-    pub(super) fn upstream(&self) -> CulpritId {
-        match self.upstreams.is_empty() {
-            true => CulpritId::Nobody,
-            false => CulpritId::Upstream,
+    /// Who is waited for where the server has asked another one: this one, where that is known.
+    pub(super) fn upstream(&self, asked: Option<u16>) -> CulpritId {
+        match asked.filter(|number| self.upstream_name(*number).is_some()) {
+            Some(number) => CulpritId::Upstream(number),
+            None if self.upstreams.is_empty() => CulpritId::Nobody,
+            None => CulpritId::Upstream(0),
         }
+    }
+
+    /// What another server is called that has this number in events.
+    pub(crate) fn upstream_name(&self, number: u16) -> Option<&str> {
+        let mut numbered = self.upstreams.iter().filter(|(own, _)| *own != 0);
+        let (_, name) = numbered.find(|(own, _)| *own == number)?;
+        Some(name)
     }
 
     /// Threads with this name stopped all others.
@@ -431,7 +448,7 @@ fn pack(who: CulpritId) -> u64 {
         CulpritId::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
         CulpritId::OnCpu(cpu) => with(7, cpu.into()),
         CulpritId::Stopped(why) => with(8, why as u64),
-        CulpritId::Upstream => with(9, 0),
+        CulpritId::Upstream(server) => with(9, server.into()),
         CulpritId::Sending(wait) => with(10, wait as u64),
         CulpritId::Chain(number) => with(11, number.into()),
     }

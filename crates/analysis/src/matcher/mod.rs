@@ -229,6 +229,7 @@ impl Matcher {
             | EventKind::MajorFault { .. }
             | EventKind::StorageWaited { .. }
             | EventKind::LockTaken { .. }
+            | EventKind::UpstreamAnswered { .. }
             | EventKind::Frequency { .. }
             | EventKind::Retransmitted { .. }
             | EventKind::Stolen { .. }

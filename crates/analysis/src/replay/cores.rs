@@ -127,7 +127,7 @@ impl<'a> Cores<'a> {
                 ChainEnd::Storage(_) => 1,
                 ChainEnd::Fault => 2,
                 // as where a worker asks another server itself
-                ChainEnd::Upstream => 3,
+                ChainEnd::Upstream(_) => 3,
                 _ => 0,
             };
             lengths[place].1 += part.to_ns - from_ns;

@@ -1,6 +1,7 @@
 //! Builds the timeline from the events.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
@@ -9,6 +10,7 @@ use super::codes::{pack_state, unpack_state};
 use super::cpu::CpuBuilder;
 use super::line::{CpuLine, RecordedKinds, ThrottleWindow, Timeline, at as instant, ns};
 use super::missed_interrupts::{Inbound, PacketName};
+use super::questions::Question;
 use super::resent::Streams;
 use super::sleep::Sleep;
 use super::stalls::{self, Silence, Stall, StolenTime};
@@ -156,6 +158,11 @@ impl TimelineBuilder {
             | EventKind::MajorFault { tid }
             | EventKind::StorageWaited { tid, .. }
             | EventKind::LockTaken { tid, .. } => self.waited(event, tid),
+            EventKind::UpstreamAnswered {
+                tid,
+                server,
+                waited,
+            } => self.answered(tid, server, earlier(at, waited)..at),
             EventKind::Announced { connection, .. } => self.streams.forget(connection),
             EventKind::Unreadable { lasted } => self.unreadable(cpu, earlier(at, lasted), at),
             EventKind::SegmentIn { key, bytes, .. } => {
@@ -185,6 +192,17 @@ impl TimelineBuilder {
         } else if worker.state == WorkerState::Unknown {
             let cpu = worker.cpu;
             worker.set(at, WorkerState::Woken { cpu, by: 0 });
+        }
+    }
+
+    /// Another server has answered a question of this thread.
+    fn answered(&mut self, tid: Tid, server: u16, question: Range<Monotonic>) {
+        if let Some(worker) = self.known(tid) {
+            worker.questions.add(Question {
+                from_ns: ns(question.start),
+                to_ns: ns(question.end),
+                server,
+            });
         }
     }
 

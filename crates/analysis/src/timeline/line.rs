@@ -7,6 +7,7 @@ use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::codes;
 use super::column::{Column, ColumnChange, Reader};
+use super::questions::Questions;
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 use crate::id_map::IdMap;
@@ -331,6 +332,7 @@ pub struct WorkerLine {
     pub(super) tid: Tid,
     pub(super) states: Column,
     pub(super) faults: Column,
+    pub(super) questions: Questions,
     pub(super) end_ns: u64,
 }
 
@@ -338,6 +340,11 @@ impl WorkerLine {
     /// The id of the thread.
     pub const fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// Its questions to other servers.
+    pub(crate) const fn questions(&self) -> &Questions {
+        &self.questions
     }
 
     /// All spans, in order of time, from when the thread was first seen.

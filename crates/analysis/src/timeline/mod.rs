@@ -20,6 +20,7 @@
 //! - `MajorFault` ends what `PageFault` began. All the time between belongs to the fault, even if the
 //!   thread did not sleep (the disk was fast, or the whole CPU stood still meanwhile). The same holds
 //!   for `StorageWaited` and a read or a write.
+//! - `UpstreamAnswered` ends a question of the thread to another server, during which the thread may have done anything.
 //! - A **blind window** reaches from the last event that proves who was current to the event
 //!   that contradicts it. Interrupts seen inside it stay, and everything else in it is
 //!   [`Top::Blind`], unless the current thread is never seen to leave a CPU (see `unwatched`).
@@ -36,6 +37,7 @@ mod column;
 mod cpu;
 mod line;
 mod missed_interrupts;
+mod questions;
 mod resent;
 mod server_time;
 mod sleep;
@@ -56,6 +58,7 @@ pub use line::{
     CpuLine, RecordedKinds, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
 };
 pub(crate) use line::{FAR, SegmentCursor, SpanCursor};
+pub(crate) use questions::Question;
 pub(crate) use server_time::ServerTime;
 pub use sleep::{Sleep, call_name};
 pub use stalls::Stall;

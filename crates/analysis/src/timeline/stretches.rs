@@ -9,6 +9,7 @@ use taillab_model::{Monotonic, Tid};
 use super::codes::pack_state;
 use super::column::Column;
 use super::line::{CpuLine, RecordedKinds, ThrottleWindow, Timeline, WorkerLine, ns};
+use super::questions::Questions;
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 
@@ -145,6 +146,7 @@ impl Stretches {
                 tid: line.tid,
                 states: Column::default(),
                 faults: Column::default(),
+                questions: Questions::default(),
                 end_ns: 0,
             });
             copy(&line.states, &mut own.states, ns(from)..ns(to), |code| code);
@@ -156,6 +158,9 @@ impl Stretches {
                 if fault.at_ns >= ns(from) {
                     own.faults.push_event(fault.at_ns);
                 }
+            }
+            for question in line.questions.answered(ns(from), ns(to)) {
+                own.questions.add(*question);
             }
             own.end_ns = ns(to);
         }

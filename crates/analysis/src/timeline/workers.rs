@@ -5,6 +5,7 @@ use taillab_model::{Monotonic, Tid};
 use super::codes::pack_state;
 use super::column::Column;
 use super::line::{WorkerLine, at as instant, ns};
+use super::questions::Questions;
 use super::state::WorkerState;
 use crate::bound::Bound;
 use crate::id_map::LastFound;
@@ -20,6 +21,7 @@ pub(super) struct OpenWorker {
     pub(super) named: bool,
     pub(super) states: Column,
     pub(super) faults: Column,
+    pub(super) questions: Questions,
     /// Its last page fault.
     pub(super) fault_ns: Option<u64>,
     /// The CPU on which it ran last, or will run next.
@@ -118,13 +120,16 @@ impl OpenWorkers {
     pub(super) fn part(&mut self, keep_from: Monotonic, end_ns: u64) -> Vec<WorkerLine> {
         let mut lines = Vec::with_capacity(self.all.len());
         for worker in &mut self.all {
-            if worker.states.last_ns().is_none() && worker.faults.last_ns().is_none() {
+            let has_none = |column: &Column| column.last_ns().is_none();
+            let is_idle = has_none(&worker.states) && has_none(&worker.faults);
+            if is_idle && worker.questions.is_empty() {
                 continue;
             }
             lines.push(WorkerLine {
                 tid: worker.tid,
                 states: worker.states.part(ns(keep_from)),
                 faults: worker.faults.part(ns(keep_from)),
+                questions: worker.questions.part(ns(keep_from)),
                 end_ns,
             });
         }

@@ -100,6 +100,7 @@ fn a_holder_that_asks_another_server_makes_the_worker_wait_for_that() {
         port: 11_211,
         program: "memcached".to_owned(),
         connections: 1,
+        number: 0,
     };
     let found = waits(vec![cache], sleeps_in(RECV));
     ends_at(

@@ -2,7 +2,9 @@
 //! hand.
 
 use taillab_model::explanation::{Cause, Culprit, ThreadActivity};
-use taillab_model::{RecordingContext, RequestKey, ThreadName, Tid, UpstreamServer};
+use taillab_model::{
+    EventKind, Nanos, RecordingContext, RequestKey, ThreadName, Tid, UpstreamServer,
+};
 
 use super::Found;
 use super::story::{
@@ -153,36 +155,114 @@ fn asks_once(story: &mut Story, woken_by: Tid, answers_first: bool) {
 /// The recording knows to which servers this one had connections.
 #[test]
 fn the_upstream_has_a_name() {
-    let server = |port, program: &str| UpstreamServer {
-        address: [127, 0, 0, 1].into(),
-        port,
-        program: program.to_owned(),
-        connections: 1,
-    };
-    let thread = ThreadName {
-        tid: FIRST,
-        pid: FIRST,
-        comm: "worker".to_owned(),
-        server: true,
-        real_time: Some(false),
-    };
     let told = |upstreams: Vec<UpstreamServer>| {
-        let context = RecordingContext {
-            threads: vec![thread.clone()],
-            upstreams,
-            ..RecordingContext::default()
-        };
-        let found = Story::told(context, (100, 10_000_000), |story| {
+        let found = Story::told(asking(upstreams), (100, 10_000_000), |story| {
             asks_once(story, 0, false)
         });
         assert!(whole(&found, Cause::Upstream).share.value > 0.95);
         let culprits = culprits(&found, Cause::Upstream);
         culprits.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let cache = || server(11_211, "memcached");
+    let cache = || upstream(11_211, "memcached", 0);
     assert_eq!(told(vec![cache()]), ["127.0.0.1:11211 (memcached)"]);
     let one_of = ["one of 127.0.0.1:11211 (memcached) and 127.0.0.1:5432"];
-    assert_eq!(told(vec![cache(), server(5_432, "")]), one_of);
+    assert_eq!(told(vec![cache(), upstream(5_432, "", 0)]), one_of);
+}
+
+fn upstream(port: u16, program: &str, number: u16) -> UpstreamServer {
+    UpstreamServer {
+        address: [127, 0, 0, 1].into(),
+        port,
+        program: program.to_owned(),
+        connections: 1,
+        number,
+    }
+}
+
+/// What is known of a server with one worker that asks these.
+fn asking(upstreams: Vec<UpstreamServer>) -> RecordingContext {
+    RecordingContext {
+        threads: vec![ThreadName {
+            tid: FIRST,
+            pid: FIRST,
+            comm: "worker".to_owned(),
+            server: true,
+            real_time: Some(false),
+        }],
+        upstreams,
+        ..RecordingContext::default()
+    }
+}
+
+/// For each request the worker asks a cache, which answers after 1 ms, and then a database, after 2 ms. Its answer comes in
+/// two parts, 3 ms apart.
+#[test]
+fn of_several_upstreams_the_one_that_was_asked_is_named() {
+    let servers = vec![upstream(11_211, "memcached", 1), upstream(5_432, "", 2)];
+    let found = Story::told(asking(servers), (100, 20_000_000), |story| {
+        let answers = |story: &mut Story, server, at_ns: u64, waited_ns| {
+            let waited = Nanos::new(waited_ns);
+            let kind = EventKind::UpstreamAnswered {
+                tid: FIRST,
+                server,
+                waited,
+            };
+            story.emit(1, at_ns, kind);
+        };
+        let is_woken = |story: &mut Story, at_ns: u64| {
+            story.wakes(1, at_ns, FIRST, 0);
+            story.sleeps(0, at_ns + 1_000, (0, FIRST), None);
+        };
+        story.comes(0, 0, FIRST);
+        is_woken(story, 1_100);
+        story.reads(0, 3_000, FIRST);
+        story.sleeps(0, 10_000, (FIRST, 0), Some(EPOLL));
+        answers(story, 1, 1_009_000, 1_000_000);
+        is_woken(story, 1_010_000);
+        story.sleeps(0, 1_020_000, (FIRST, 0), Some(EPOLL));
+        answers(story, 2, 3_019_000, 2_000_000);
+        is_woken(story, 3_020_000);
+        story.sleeps(0, 3_030_000, (FIRST, 0), Some(EPOLL));
+        is_woken(story, 6_030_000);
+        story.writes(0, 6_040_000, FIRST);
+        story.leaves(0, 6_041_000, FIRST);
+        story.sleeps(0, 6_042_000, (FIRST, 0), Some(EPOLL));
+    });
+    let waited: Vec<(String, u64, f64)> = (found.causes.iter())
+        .filter(|share| share.cause == Cause::Upstream)
+        .filter_map(|share| Some((share.culprit.as_ref()?, share)))
+        .map(|(culprit, share)| (culprit.to_string(), share.events, share.share.value))
+        .collect();
+    let names: Vec<&str> = waited.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, ["127.0.0.1:5432", "127.0.0.1:11211 (memcached)"]);
+    let [database, cache] = [waited[0].2, waited[1].2];
+    assert!((4.7..5.3).contains(&(database / cache)), "{waited:?}");
+
+    let upstreams = &found.explanation.upstreams;
+    let told: Vec<(&str, u64, Option<Nanos>)> = (upstreams.iter())
+        .map(|at| (at.server.as_str(), at.answers.count, at.answers.max))
+        .collect();
+    let wanted = [
+        ("127.0.0.1:5432", 100, Some(Nanos::from_millis(2))),
+        (
+            "127.0.0.1:11211 (memcached)",
+            100,
+            Some(Nanos::from_millis(1)),
+        ),
+    ];
+    assert_eq!(told, wanted);
+
+    // T4 to T5: until the first data of the answers, and until the rest of one
+    let parts = found.explanation.application[0].parts.iter();
+    let of = |doing| {
+        let part = parts.clone().find(|part| part.doing == doing);
+        part.map_or(0.0, |part| part.mean_ns)
+    };
+    let sleeps = [ThreadActivity::Upstream, ThreadActivity::Sockets].map(of);
+    assert_eq!(
+        sleeps,
+        [999_000.0 + 1_999_000.0, 1_000.0 + 1_000.0 + 3_000_000.0]
+    );
 }
 
 #[test]

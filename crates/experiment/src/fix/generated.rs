@@ -10,6 +10,7 @@ use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::probe as probe_failure;
 use taillab_host::clock::now;
 use taillab_host::observe::{self, Counters};
+use taillab_host::target::add_asked;
 use taillab_host::tune::Scope;
 use taillab_host::{Interrupt, Roots};
 use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
@@ -109,6 +110,9 @@ impl<'r> GeneratedLoad<'r> {
         context.measure_from_ns = from.map(Monotonic::nanos_since_boot);
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
+        let asked = self.probe.upstreams();
+        let known = &mut context.upstreams;
+        add_asked(known, self.rig.roots(), &processes, &asked);
         observe::name_own(&mut context, self.rig.roots());
         let occupants = occupancy.occupants(&context.threads);
         let cuts = pipeline::cuts(load, client, &occupants);

@@ -39,6 +39,7 @@ impl Watch {
             devices: Devices::all_in(1),
             queues: false,
             others: Vec::new(),
+            served_ports: Vec::new(),
             transport: Transport::Udp,
             server_port: NO_PORT,
             addresses: Addresses::All,

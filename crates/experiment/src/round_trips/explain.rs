@@ -121,6 +121,7 @@ impl Measurement<'_> {
             },
             queues: false,
             others: Vec::new(),
+            served_ports: Vec::new(),
             transport: match proto {
                 Proto::Udp => Transport::Udp,
                 _ => Transport::Tcp,

@@ -10,6 +10,7 @@ use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_console::fail::{host, probe as probe_failure};
 use taillab_console::progress::Phase;
 use taillab_host::observe::{self, Counters};
+use taillab_host::target::add_asked;
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock, disk};
 use taillab_load::{FleetRun, OpenFleet, Pace, Waiting, arrivals_verdict};
 use taillab_model::summary::{ArrivalsVerdict, LoadSegment};
@@ -176,6 +177,12 @@ pub fn measure(
     let spilled = recording.writer.out().written_to_disk();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
+    add_asked(
+        &mut context.upstreams,
+        &roots,
+        &processes,
+        &probe.upstreams(),
+    );
     observe::name_own(&mut context, &roots);
     let mut load = load?;
     recording.is_over = true;

@@ -112,6 +112,7 @@ impl Rig {
             // veth and loopback have none
             queues: false,
             others: Vec::new(),
+            served_ports: Vec::new(),
             transport: experiment.server.transport,
             server_port: experiment.server.port,
             addresses: Addresses::All,

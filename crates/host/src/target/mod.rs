@@ -37,7 +37,8 @@ use self::sockets::{
     WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
     waiting,
 };
-pub use self::upstreams::upstreams;
+use self::upstreams::served_ports;
+pub use self::upstreams::{UpstreamNumber, add_asked, upstreams};
 pub use taillab_model::Transport;
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).
@@ -79,6 +80,8 @@ pub struct Server {
     pub taken_addresses: Vec<IpAddr>,
     /// All processes that serve there, in ascending order.
     pub processes: Vec<u32>,
+    /// Other TCP ports on which they wait for clients, in ascending order.
+    pub served_ports: Vec<u16>,
     /// Processes of others that share its port by sockets of their own (SO_REUSEPORT), in ascending order.
     pub others: Vec<u32>,
     /// The CPUs on which any of their threads may run.
@@ -306,6 +309,8 @@ impl Target {
         if processes.is_empty() {
             return Err(TargetError::NoProcess { pid: self.pid });
         }
+        let mut served_ports = served_ports(roots, &processes);
+        served_ports.remove(&endpoint.port);
         Ok(Server {
             pid: self.pid,
             comm: comm(roots, self.pid),
@@ -316,6 +321,7 @@ impl Target {
             endpoint,
             taken_addresses: taken.into_iter().collect(),
             others,
+            served_ports: served_ports.into_iter().collect(),
             cpus: cpus_of(roots, &processes),
             processes,
             cgroup: self.cgroup.clone(),

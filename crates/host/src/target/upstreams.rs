@@ -1,11 +1,11 @@
 //! The servers to which a server has connections of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use taillab_model::{Transport, UpstreamServer};
 
-use super::sockets::{held_by, lines};
+use super::sockets::{SocketLine, held_by, lines};
 use super::{all_held, comm};
 use crate::process::numbers_in;
 use crate::roots::Roots;
@@ -23,9 +23,8 @@ pub fn upstreams(roots: &Roots, processes: &[u32]) -> Vec<UpstreamServer> {
         return Vec::new();
     };
     let lines = lines(roots, pid, Transport::Tcp);
+    let served = ports_served(&lines, &held);
     let own = lines.iter().filter(|line| held.contains(&line.inode));
-    let waiting = own.clone().filter_map(|line| line.waiting(Transport::Tcp));
-    let served: BTreeSet<u16> = waiting.map(|socket| socket.port).collect();
     let opened: Vec<(Socket, Socket)> = own
         .filter(|line| line.is_connected() && !served.contains(&line.port))
         .map(|line| {
@@ -66,11 +65,85 @@ pub fn upstreams(roots: &Roots, processes: &[u32]) -> Vec<UpstreamServer> {
                 .and_then(|inode| programs.get(&inode).cloned())
                 .unwrap_or_default(),
             connections,
+            number: 0,
         })
         .collect();
     servers.sort_by_key(|server| std::cmp::Reverse(server.connections));
     servers.truncate(MOST);
     servers
+}
+
+/// The TCP ports on which these processes wait for clients; none where their sockets cannot be read.
+pub(super) fn served_ports(roots: &Roots, processes: &[u32]) -> BTreeSet<u16> {
+    match (processes.first(), all_held(roots, processes)) {
+        (Some(&pid), Ok(held)) => ports_served(&lines(roots, pid, Transport::Tcp), &held),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// The ports on which sockets with one of these inodes wait for clients.
+fn ports_served(lines: &[SocketLine], held: &BTreeSet<u64>) -> BTreeSet<u16> {
+    let own = lines.iter().filter(|line| held.contains(&line.inode));
+    let waiting = own.filter_map(|line| line.waiting(Transport::Tcp));
+    waiting.map(|socket| socket.port).collect()
+}
+
+/// A server that was asked: its number in events ([`UpstreamServer::number`]), and its address.
+pub type UpstreamNumber = (u16, SocketAddr);
+
+/// Adds the numbers of the servers that these processes were seen to ask, and those of them that are not known: their
+/// connections may have been too short to be found.
+pub fn add_asked(
+    known: &mut Vec<UpstreamServer>,
+    roots: &Roots,
+    processes: &[u32],
+    asked: &[UpstreamNumber],
+) {
+    let mut new = Vec::new();
+    for &(number, address) in asked {
+        let (address, port) = (address.ip(), address.port());
+        let same = |server: &&mut UpstreamServer| (server.address, server.port) == (address, port);
+        match known.iter_mut().find(same) {
+            Some(server) => server.number = number,
+            None => new.push(UpstreamServer {
+                address,
+                port,
+                program: String::new(),
+                connections: 0,
+                number,
+            }),
+        }
+    }
+    name_local(&mut new, roots, processes);
+    known.extend(new);
+}
+
+/// Names the programs of those servers that are in the network namespace of these processes.
+fn name_local(servers: &mut [UpstreamServer], roots: &Roots, processes: &[u32]) {
+    let (Some(&pid), false) = (processes.first(), servers.is_empty()) else {
+        return;
+    };
+    let lines = lines(roots, pid, Transport::Tcp);
+    let waiting: Vec<_> = (lines.iter())
+        .filter_map(|line| line.waiting(Transport::Tcp))
+        .collect();
+    let listener = |server: &UpstreamServer| {
+        let here = waiting.iter().filter(|socket| socket.port == server.port);
+        let mut here = here.filter(|socket| {
+            let is_here = || {
+                let address = server.address;
+                address.is_loopback() || lines.iter().any(|line| line.address == address)
+            };
+            socket.address == server.address || socket.address.is_unspecified() && is_here()
+        });
+        here.next().map(|socket| socket.inode)
+    };
+    let inodes: Vec<Option<u64>> = servers.iter().map(listener).collect();
+    let programs = programs(roots, &inodes.iter().flatten().copied().collect());
+    for (server, inode) in servers.iter_mut().zip(inodes) {
+        let program = inode.and_then(|inode| programs.get(&inode));
+        server.program = program.cloned().unwrap_or_default();
+    }
 }
 
 /// The names of the programs that have these sockets open, by their inodes.

@@ -60,8 +60,8 @@ pub struct RecordingContext {
     pub framing: Option<String>,
     /// CPU time of the observer's threads while it recorded, as a share of one CPU.
     pub observer_cpu_share: Option<f64>,
-    /// The servers to which this one had TCP connections of its own when the recording began or ended, those
-    /// with the most connections first.
+    /// The servers to which this one had TCP connections of its own when the recording began or ended, and those that it
+    /// was seen to ask; those with the most connections first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<UpstreamServer>,
     /// Stretches in which the generator did not keep its schedule, in order of time.
@@ -151,8 +151,16 @@ pub struct UpstreamServer {
     pub port: u16,
     /// The program (`comm`), if it runs on the same machine; else empty.
     pub program: String,
-    /// How many connections there were.
+    /// How many connections there were when somebody looked; 0 where there was none.
     pub connections: u32,
+    /// Its number in events; 0: it was not seen to be asked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(number: &u16) -> bool {
+    *number == 0
 }
 
 impl fmt::Display for UpstreamServer {

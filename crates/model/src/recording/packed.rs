@@ -52,7 +52,8 @@ pub(super) mod kind {
     pub(crate) const ANNOUNCED_1: u8 = 33;
     pub(crate) const ANNOUNCED_2: u8 = 34;
     pub(crate) const ANNOUNCED_3: u8 = 35;
-    pub(crate) const LAST: u8 = ANNOUNCED_3;
+    pub(crate) const UPSTREAM_ANSWERED: u8 = 36;
+    pub(crate) const LAST: u8 = UPSTREAM_ANSWERED;
     /// The last one that version 1 of the format has.
     pub(crate) const LAST_OF_VERSION_1: u8 = DEVICE_QUEUE;
 }
@@ -122,6 +123,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 31 | `DeviceQueue` | high | left << 31 \| number | low << 16 \| request id, or 0 |
 /// | 32 | `Announced`, IPv4 | high | address | low << 16 \| port |
 /// | 33, 34, 35 | `Announced`, parts of IPv6 | high | bytes 2 to 5 | low << 16 \| bytes 0 and 1 |
+/// | 36 | `UpstreamAnswered` | | server << 22 \| thread | waited |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -171,8 +173,8 @@ impl PackedEvent {
     /// Whether it announces a connection, which is decided faster than what [`Self::kind`] is.
     #[inline]
     pub const fn is_announcement(&self) -> bool {
-        // the last kinds that there are
-        (self.head >> KIND_SHIFT) as u8 >= kind::ANNOUNCED
+        let kind = (self.head >> KIND_SHIFT) as u8;
+        kind >= kind::ANNOUNCED && kind <= kind::ANNOUNCED_3
     }
 
     /// What happened.
@@ -362,6 +364,11 @@ const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {
             call: (a >> TID_BITS) as u16,
             waited: lasted,
         },
+        kind::UPSTREAM_ANSWERED => EventKind::UpstreamAnswered {
+            tid: a & TID_MASK,
+            server: (a >> TID_BITS) as u16,
+            waited: lasted,
+        },
         kind::LOCK_TAKEN => EventKind::LockTaken {
             tid: a,
             flags: extra,
@@ -456,6 +463,14 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
         EventKind::StorageWaited { tid, call, waited } => {
             let a = u32::from(call) << TID_BITS | tid & TID_MASK;
             (kind::STORAGE_WAITED, 0, a, length(waited))
+        }
+        EventKind::UpstreamAnswered {
+            tid,
+            server,
+            waited,
+        } => {
+            let a = u32::from(server) << TID_BITS | tid & TID_MASK;
+            (kind::UPSTREAM_ANSWERED, 0, a, length(waited))
         }
         EventKind::LockTaken { tid, flags, waited } => {
             (kind::LOCK_TAKEN, flags, tid, length(waited))

@@ -75,6 +75,13 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
         any::<u32>().prop_map(|tid| EventKind::MajorFault { tid }),
         (0_u32..1 << 22, 0_u16..1_023, lasted())
             .prop_map(|(tid, call, waited)| EventKind::StorageWaited { tid, call, waited }),
+        (0_u32..1 << 22, 0_u16..1_024, lasted()).prop_map(|(tid, server, waited)| {
+            EventKind::UpstreamAnswered {
+                tid,
+                server,
+                waited,
+            }
+        }),
         (any::<(u32, u8)>(), lasted()).prop_map(|((tid, flags), waited)| EventKind::LockTaken {
             tid,
             flags,

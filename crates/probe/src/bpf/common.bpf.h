@@ -48,12 +48,14 @@ enum kind {
 	ANNOUNCED_1 = 33,
 	ANNOUNCED_2 = 34,
 	ANNOUNCED_3 = 35,
+	UPSTREAM_ANSWERED = 36,
 };
 
 #define MAX_CPUS 1024
 #define MAX_DEVICES 8
 #define MAX_TGIDS 64
 #define MAX_ADDRESSES 8
+#define MAX_SERVED 64
 #define MAX_PAYLOAD 2048
 #define PAYLOAD_PIECE 128 /* what fits on the stack, which has 512 bytes */
 #define TID_BITS 22
@@ -92,8 +94,9 @@ struct config {
 	u32 addresses[4 * MAX_ADDRESSES]; /* in network order, IPv4 mapped into IPv6 */
 	u32 other_count; /* processes of others that share the server's port */
 	u32 others[MAX_TGIDS];
-	u32 unused; /* to a multiple of 8 bytes */
 	u32 queues; /* whether a queue may hold responses back before their driver takes them */
+	u32 served_count;
+	u32 served[MAX_SERVED]; /* other ports on which the server waits for clients */
 };
 
 #define MAX_SUBSYSTEMS 12
@@ -128,7 +131,8 @@ struct ring {
 	u64 unused[5];
 	u64 tail; /* events ever consumed; written by user space only */
 	u64 seed; /* of hashes of clients, the same on all CPUs; written by user space only */
-	u64 unused2[14];
+	u64 asked; /* in the first CPU's: how many other servers the server has asked */
+	u64 unused2[13];
 };
 
 struct slot {

@@ -4,6 +4,7 @@
  * number after a request's end.
  */
 #include "packet.bpf.h"
+#include "upstream.bpf.h"
 
 #define TCP_BYTES 20
 #define FLAG_SYN 0x02
@@ -225,6 +226,8 @@ static __always_inline void emit_segment_queued(struct ring *ring, const struct 
 {
 	if (is_connection(sk))
 		emit_of_socket(ring, sk, SEGMENT_QUEUED, 0, queued_upto(sk));
+	else
+		emit_answer(ring, sk);
 }
 
 /*
@@ -233,12 +236,6 @@ static __always_inline void emit_segment_queued(struct ring *ring, const struct 
  * data of another socket. So two programs follow each other, and the second one stamps what
  * the first one has not. (Between the two a softirq's stamp can make a stamp be repeated.)
  */
-static __always_inline u64 socket_id(const struct sock *sk)
-{
-	/* as packet_id */
-	return (u64)sk - (u64)&config;
-}
-
 static __always_inline int first_stamp(const struct sock *sk)
 {
 	struct ring *ring = this_ring(bpf_get_smp_processor_id());
@@ -373,8 +370,10 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 	struct ring *ring;
 	u64 write;
 
-	if (!is_connection(sk))
+	if (!is_connection(sk)) {
+		note_question(sk);
 		return 0;
+	}
 	if (config.other_count && in_others(bpf_get_current_task_btf()))
 		return 0;
 	ring = this_ring(bpf_get_smp_processor_id());

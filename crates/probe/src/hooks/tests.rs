@@ -12,6 +12,7 @@ fn spec(transport: Transport, stamps: MiddleStamps, disturbances: Disturbances) 
         addresses: Addresses::All,
         server: ServerProcesses::InNamespace,
         others: Vec::new(),
+        served_ports: Vec::new(),
         server_cpus: Vec::new(),
         generator_cpus: Vec::new(),
         stamps,

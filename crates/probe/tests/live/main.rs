@@ -18,4 +18,5 @@ mod stamps;
 mod storage;
 mod streams;
 mod testbed;
+mod upstreams;
 mod ways;

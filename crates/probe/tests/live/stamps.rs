@@ -446,6 +446,7 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
         addresses: Addresses::All,
         server: ServerProcesses::These(vec![std::process::id()]),
         others: Vec::new(),
+        served_ports: Vec::new(),
         server_cpus: vec![0],
         generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,

@@ -6,7 +6,7 @@ use taillab_model::summary::ServerResult;
 use super::bars::{Bar, Segment, put_bars};
 use crate::figures::{micros_f64, percent, quantile_name};
 use crate::markup::{Markup, put, section};
-use crate::stages::{application, at_percentiles, distributions, span};
+use crate::stages::{application, at_percentiles, distributions, span, upstreams};
 
 /// Segments narrower than this have no room for their share as text.
 const ROOM_FOR_TEXT: f64 = 0.12;
@@ -20,6 +20,10 @@ pub(super) fn put(page: &mut Markup, result: &ServerResult) {
                 put!(page, "<h3>What the server did between T4 and T5</h3>\n");
                 table.put(page);
             }
+        }
+        if let Some(table) = upstreams(result) {
+            put!(page, "<h3>Other servers that it asks</h3>\n");
+            table.put(page);
         }
         put!(page, "<h3>Each stage by itself</h3>\n");
         distributions(result).put(page);

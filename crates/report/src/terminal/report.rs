@@ -27,6 +27,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
     }
     page.stages_at(document);
     page.application(document);
+    page.upstreams(document);
     page.checks(checks::of(document));
     page.verdict(&report.verdict, report.partial);
     page.assertions(&report.assertions);
@@ -135,6 +136,17 @@ impl Page {
             self.heading(
                 "T4–T5 by what the server did",
                 "mean µs around each percentile",
+            );
+            self.table(&table);
+        }
+    }
+
+    /// How long other servers take to answer this one.
+    fn upstreams(&mut self, document: &Document<'_>) {
+        if let Some(table) = stages::upstreams(&document.report.server) {
+            self.heading(
+                "Other servers that it asks",
+                "µs from the question to the first data of the answer",
             );
             self.table(&table);
         }

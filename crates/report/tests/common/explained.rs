@@ -7,10 +7,10 @@ use taillab_model::explanation::{
     Activity, ApplicationAt, ApplicationPart, Band, BandPart, Cause, CauseShare, Clustering,
     Culprit, DividedRatio, Explanation, FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit,
     NamedCurve, PredictedPoint, Prediction, RatioPart, Share, SlowRequest, Stretch, ThreadActivity,
-    WorkerShare,
+    UpstreamAnswers, WorkerShare,
 };
 use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
-use taillab_model::{Monotonic, Nanos, Tid};
+use taillab_model::{Distribution, Monotonic, Nanos, Tid};
 use taillab_report::{Curve, Document, Series};
 
 use super::Sample;
@@ -45,16 +45,16 @@ const WORKER: Tid = 4_713;
 
 /// A server that waits for another one where it is slow.
 fn application() -> Vec<ApplicationAt> {
-    let at = |q, requests, on_cpu: f64, sockets: f64| {
+    let at = |q, requests, on_cpu: f64, upstream: f64| {
         let parts = [
             (ThreadActivity::OnCpu, on_cpu),
-            (ThreadActivity::Sockets, sockets),
+            (ThreadActivity::Upstream, upstream),
         ];
         let parts = parts.into_iter().filter(|(_, mean_ns)| *mean_ns > 0.0);
         ApplicationAt {
             q,
             requests,
-            mean_ns: on_cpu + sockets,
+            mean_ns: on_cpu + upstream,
             parts: parts
                 .map(|(doing, mean_ns)| ApplicationPart { doing, mean_ns })
                 .collect(),
@@ -64,6 +64,22 @@ fn application() -> Vec<ApplicationAt> {
         at(0.5, 700, 9_400.0, 0.0),
         at(0.99, 14, 11_200.0, 240_000.0),
     ]
+}
+
+/// The one that it waits for: one of a hundred answers takes long.
+fn upstreams() -> Vec<UpstreamAnswers> {
+    let took = |n: u64| {
+        Nanos::new(if n < 3_960 {
+            90_000 + n
+        } else {
+            240_000 + 50 * n
+        })
+    };
+    let took: Vec<Nanos> = (0..4_000).map(took).collect();
+    vec![UpstreamAnswers {
+        server: "10.0.0.7:5432".to_owned(),
+        answers: Distribution::from_sorted(&took),
+    }]
 }
 
 /// A trace of `length`, explained.
@@ -226,6 +242,7 @@ fn explain(
             mean_episode_requests: 18.3,
         }),
         application: application(),
+        upstreams: upstreams(),
         bursts: 0,
         burst_roots: Vec::new(),
         slow_requests: None,
@@ -401,7 +418,7 @@ fn findings() -> Vec<Finding> {
         Finding {
             key: None,
             text: "`kworker/0:1` and `dpkg` on the core: 212 times, 2.10 ms each, delayed 40,555 requests, \
-                   87 % of the excess above p99; with `rt-priority` p99.9 would be 723 µs."
+                   87 % of the excess above p99; p99.9 with `rt-priority`: 723 µs."
                 .to_owned(),
             advice: Some("chrt -a -f -p 50 4711".to_owned()),
             cause: Some(Cause::Background),

@@ -9,6 +9,7 @@
 mod bench_causes;
 mod chains;
 mod cluster;
+mod compare;
 mod doctor;
 mod fix;
 mod hardware;

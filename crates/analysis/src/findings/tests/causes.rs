@@ -49,7 +49,7 @@ fn short_times_of_others_do_not_hide_those_that_made_the_tail() {
         ..Case::default()
     };
     let text = |case: &Case| case.texts().remove(0);
-    let said = "`stress` on the core: 719 of the 1,423 times, 649 µs each (up to 4.00 ms), delayed 40,280 requests, 99 %";
+    let said = "`stress` on the core: 719 of 1,423 times, 649 µs each (up to 4.00 ms), delayed 40,280 requests, 99 %";
     assert!(text(&case).starts_with(said), "{}", text(&case));
     // where the others matter, the figures are theirs, too
     case.causes[2].excess_share_above_p99.value = 0.07;

@@ -26,7 +26,7 @@ fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
     assert_eq!(
         *told,
         format!(
-            "`dpkg`: once, for 16.2 ms, delayed {requests}, 61 % of the excess above p99; without it p99 would be \
+            "`dpkg`: once, for 16.2 ms, delayed {requests}, 61 % of the excess above p99; p99 without it: \
              1.30 ms (1.29 ms to 1.32 ms). Another run of this length may have none of it."
         )
     );

@@ -282,8 +282,8 @@ impl ServerState {
     /// that of the sleep. Empty where `by` ran all the time.
     fn chain(&mut self, (cause, by): (Cause, Tid), span: Range<u64>) -> Vec<LabelledPart> {
         let labels = &mut self.ledger.labels;
-        let upstream = labels.upstream();
-        let chains = Chains::new(&self.timeline, upstream != CulpritId::Nobody);
+        let asks_others = labels.upstream(None) != CulpritId::Nobody;
+        let chains = Chains::new(&self.timeline, asks_others);
         if !chains.runs_at(by, span.end) {
             return Vec::new();
         }
@@ -298,7 +298,7 @@ impl ServerState {
                     ChainEnd::Thread(tid) => (cause, CulpritId::Thread(tid)),
                     ChainEnd::Storage(call) => (Cause::BlockedIo, CulpritId::Call(call)),
                     ChainEnd::Fault => (Cause::BlockedFault, CulpritId::Nobody),
-                    ChainEnd::Upstream => (Cause::Upstream, upstream),
+                    ChainEnd::Upstream(asked) => (Cause::Upstream, labels.upstream(asked)),
                     ChainEnd::OnCpu(tid) if labels.is_own(tid) => {
                         (Cause::OwnThreads, CulpritId::Thread(tid))
                     }
@@ -349,7 +349,10 @@ impl ServerState {
                 Sleep::Other { call } => (Cause::BlockedOther, CulpritId::Call(call)),
                 Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, CulpritId::Thread(by)),
-                    None => (Cause::Upstream, self.ledger.labels.upstream()),
+                    None => (
+                        Cause::Upstream,
+                        self.ledger.labels.upstream(self.asked(w, at_ns)),
+                    ),
                 },
                 Sleep::Stopped => (Cause::Pause, CulpritId::Stopped(ServerStop::Signal)),
                 Sleep::Unknown => (Cause::BlockedOther, CulpritId::Nobody),
@@ -357,6 +360,23 @@ impl ServerState {
             _ => (Cause::Unobserved, CulpritId::Nobody),
         };
         self.label(cause, who)
+    }
+
+    /// The server that worker `w` has asked, for the request that it serves, and that it waits for.
+    fn asked(&self, w: usize, at_ns: u64) -> Option<u16> {
+        let worker = &self.workers[w];
+        let since_ns = worker.serving.and_then(|id| self.requests[id].t4_ns());
+        let line = self.timeline.worker(worker.tid)?;
+        (line.questions()).waits_for(at_ns, since_ns.unwrap_or(at_ns))
+    }
+
+    /// The label of the server that worker `w` asked for this request; `None` where that was not seen.
+    pub(in crate::ledger) fn asked_by(&mut self, w: usize, id: RequestId) -> Option<Label> {
+        let t4_ns = self.requests[id].t4_ns()?;
+        let line = self.timeline.worker(self.workers[w].tid)?;
+        let asked = line.questions().first_since(t4_ns)?;
+        let who = self.ledger.labels.upstream(Some(asked));
+        Some(self.label(Cause::Upstream, who))
     }
 
     /// The thread of the server that will wake worker `w`, if it does so itself: it is on a CPU then, and

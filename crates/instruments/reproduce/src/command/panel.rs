@@ -121,7 +121,7 @@ fn claim(statement: &Statement, panel: &Panel, shown: &[PanelData]) -> Option<Ju
             Agreement::Differs => Verdict::Disagrees,
             Agreement::Undecided => Verdict::Undecided,
         },
-        explanation: statement.explanation.clone(),
+        explanation: (statement.explained(ratio.map(|ratio| ratio.value))).map(str::to_owned),
         why: Some(judgement.why),
     })
 }

@@ -286,7 +286,41 @@ pub struct Statement {
     pub agrees: Region,
     /// Why ours may differ, shown where it does.
     #[serde(default)]
-    pub explanation: Option<String>,
+    pub explanation: Option<Explanation>,
+}
+
+/// Why a ratio may not be one of those that agree.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Explanation {
+    /// On whichever side it is.
+    Either(String),
+    /// Where it is above them, and where it is below.
+    BySide {
+        /// Above.
+        #[serde(default)]
+        above: Option<String>,
+        /// Below.
+        #[serde(default)]
+        below: Option<String>,
+    },
+}
+
+impl Statement {
+    /// Why this ratio may not agree, if the statement says so.
+    pub fn explained(&self, ratio: Option<f64>) -> Option<&str> {
+        let (above, below) = match self.explanation.as_ref()? {
+            Explanation::Either(text) => return Some(text),
+            Explanation::BySide { above, below } => (above, below),
+        };
+        let ratio = ratio?;
+        let side = match (ratio > self.agrees.hi, ratio < self.agrees.lo) {
+            (true, _) => above,
+            (_, true) => below,
+            _ => return None,
+        };
+        side.as_deref()
+    }
 }
 
 const fn usual_requests() -> u32 {
@@ -478,6 +512,27 @@ mod tests {
         assert!(wrong("queue = ", "cue = ").contains("configuration"));
         let preset = "[[figure.panel]]\n        preset = \"lunch\"";
         assert!(wrong("[[figure.panel]]", preset).contains("no preset lunch"));
+    }
+
+    #[test]
+    fn an_explanation_may_be_for_one_side_only() {
+        let explained = |explanation: &str, ratio| {
+            let by = format!("agrees = \"0.5 to 1\"\n        explanation = {explanation}");
+            let text = GOOD.replace("agrees = \"above 1\"", &by);
+            let figure = FigureFile::read(&text).unwrap().figure.unwrap();
+            figure.statements[0].explained(ratio).map(str::to_owned)
+        };
+        let sides = "{ above = \"slow\", below = \"fast\" }";
+        let of_sides = [Some(2.0), Some(0.1), Some(0.7), None].map(|ratio| explained(sides, ratio));
+        let [slow, fast] = ["slow", "fast"].map(|text| Some(text.to_owned()));
+        assert_eq!(of_sides, [slow, fast, None, None]);
+        assert_eq!(explained("{ above = \"slow\" }", Some(0.1)), None);
+        assert_eq!(explained("\"noise\"", Some(0.1)).as_deref(), Some("noise"));
+        let misspelt = GOOD.replace(
+            "agrees = ",
+            "explanation = { abov = \"x\" }\n        agrees = ",
+        );
+        assert!(FigureFile::read(&misspelt).is_err());
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn the_servers_that_are_asked_come_back() {
             port: 11_211,
             program: "memcached".into(),
             connections: 3,
+            number: 2,
         }],
         ..context()
     };

@@ -9,7 +9,7 @@ use super::files::whole_context;
 use super::*;
 
 /// The last kind of event that existed then, by version.
-const LAST: [u8; 2] = [kind::STORAGE_WAITED, kind::LAST];
+const LAST: [u8; 2] = [kind::STORAGE_WAITED, kind::ANNOUNCED_3];
 
 /// 40 of every kind of event that a recorder wrote then, of two CPUs, with values that vary widely.
 fn written(last: u8) -> Vec<Event> {

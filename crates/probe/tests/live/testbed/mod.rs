@@ -175,6 +175,7 @@ pub(crate) fn spec(
         devices: devices.into(),
         queues: false,
         others: Vec::new(),
+        served_ports: Vec::new(),
         transport,
         server_port: SERVER_PORT,
         addresses: Addresses::All,

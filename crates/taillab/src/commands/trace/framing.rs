@@ -56,6 +56,7 @@ mod tests {
             processes: vec![7],
             taken_addresses: Vec::new(),
             others: Vec::new(),
+            served_ports: Vec::new(),
             cpus: "0".parse().unwrap(),
             cgroup: None,
             has_connected_datagrams: false,

@@ -31,6 +31,7 @@ pub fn load(args: &TraceArgs, found: &FoundServer, watched: &CpuSet) -> Result<P
         addresses: addresses(server)?,
         server: processes(server)?,
         others: server.others.clone(),
+        served_ports: server.served_ports.clone(),
         server_cpus: cpu_numbers(watched),
         generator_cpus: Vec::new(),
         stamps: args.recording.stamps,

@@ -13,6 +13,7 @@ use taillab_experiment::rings::cpu_numbers;
 use taillab_host::clock::{now, unix_s};
 use taillab_host::environment::Environment;
 use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
+use taillab_host::target::add_asked;
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots};
 use taillab_model::summary::ServiceTimeSource;
 use taillab_model::{Nanos, RecordingContext};
@@ -126,6 +127,9 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);
+    let asked = recorder.probe.upstreams();
+    let processes = &found.server.processes;
+    add_asked(&mut context.upstreams, roots, processes, &asked);
     observe::name_own(&mut context, roots);
     let program_ns_per_event = recorder.program_ns_per_event;
     let (spool, written, end) = recorder.finish(&context, end)?;

@@ -8,3 +8,4 @@ mod sampled;
 mod screen;
 mod servers;
 mod unanswered;
+mod upstreams;

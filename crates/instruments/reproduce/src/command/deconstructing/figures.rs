@@ -55,6 +55,16 @@ pub enum Measure {
     InRuns,
 }
 
+impl Measure {
+    /// Whether it depends on a single round trip.
+    pub const fn is_of_slowest(self) -> bool {
+        matches!(
+            self,
+            Self::WorstUs | Self::WorstToMedian | Self::WorstLastToFirst
+        )
+    }
+}
+
 /// The figures with these names, in the paper's order, each once.
 pub fn wanted(names: &[RoundTripFigure]) -> Vec<Specification> {
     use RoundTripFigure as F;

@@ -27,6 +27,10 @@ const STAND_IN: &str = "This machine has no RDMA device: the curves are of share
     CPUs, which bypasses the kernel as RDMA does, but has no network adapter. They show what remains \
     without a protocol stack; the paper's numbers for RDMA are not judged.";
 
+/// Why the slowest round trip may be another one than in the paper.
+const SLOWEST: &str = "the slowest is the longest stall of the machine meanwhile: it depends on what else runs there, and \
+    on how many round trips there are";
+
 /// Measures the figures, writes and prints them.
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
@@ -163,7 +167,11 @@ fn judged(claim: &Claim<Measure>, wanted: usize, rows: &[RttRow]) -> JudgedClaim
         true => Verdict::Unsupported,
         false => Verdict::NotMeasured,
     };
-    super::judged(claim, evaluated(claim.measure, rows), unit, missing)
+    let judged = super::judged(claim, evaluated(claim.measure, rows), unit, missing);
+    JudgedClaim {
+        explanation: claim.measure.is_of_slowest().then(|| SLOWEST.to_owned()),
+        ..judged
+    }
 }
 
 /// Our number; `None` if a curve does not support it.
