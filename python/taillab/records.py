@@ -172,6 +172,7 @@ Standing = Literal["measured", "substituted", "unavailable"]
 ThreadActivity = Literal[
     "on_cpu",
     "waiting_for_cpu",
+    "upstream",
     "sockets",
     "lock",
     "page_fault",
@@ -876,6 +877,10 @@ class Explanation(Record):
     """Requests that themselves take far longer than the others; `null` where there are none."""
     slowest: list[SlowRequest]
     """The slowest requests, the slowest first."""
+    upstreams: list[UpstreamAnswers] | None
+    """The servers that this one asks, the one that took longest in all first; none where that was not
+    stamped.
+    """
     workers: list[WorkerShare]
     """The workers."""
 
@@ -2326,6 +2331,15 @@ class UnsettledAt(Record):
     """The percentile's probability."""
     share: float
     """About this share of the requests above it is missing."""
+
+
+class UpstreamAnswers(Record):
+    """Another server that this one asks over TCP, and how long it takes to answer."""
+
+    answers: Distribution
+    """From when a question was written to its connection until the first data of the answer was there."""
+    server: str
+    """Its address and port, with the program if it runs on the same machine."""
 
 
 class Verdict(Record):

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::testbed::streams::{Process, StreamBed};
-use crate::testbed::{PATIENCE, SERVER, live, threads_of};
+use crate::testbed::{PATIENCE, SERVER, ip, live, threads_of};
 use taillab_model::{EventKind, Nanos};
 use taillab_probe::{Probe, ProbeSpec, ServerProcesses};
 
@@ -90,6 +90,8 @@ fn every_question_to_another_server_is_stamped_and_nothing_else() {
         return;
     };
     let bed = StreamBed::new();
+    // it leads to the servers that are asked
+    bed.in_servers(|| ip("link set lo up"));
     let _backends = python(&bed, BACKENDS, &[FIRST, SECOND]);
     let proxy = python(&bed, PROXY, &[bed.address().port(), FIRST, SECOND, STATUS]);
     bed.await_server();

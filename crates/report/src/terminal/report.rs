@@ -27,7 +27,6 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
     }
     page.stages_at(document);
     page.application(document);
-    page.upstreams(document);
     page.checks(checks::of(document));
     page.verdict(&report.verdict, report.partial);
     page.assertions(&report.assertions);
@@ -35,7 +34,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
 }
 
 /// What the result leaves out: the figure, every cause and every forecast, the workers, the
-/// stages by themselves and the kernel hook behind each stamp.
+/// stages by themselves, the servers that this one asks, and the kernel hook behind each stamp.
 pub fn details(document: &Document<'_>, style: Style) -> String {
     let mut page = Page::new(style);
     page.views_explained(document);
@@ -45,6 +44,7 @@ pub fn details(document: &Document<'_>, style: Style) -> String {
     page.all_causes(document);
     page.bursts(document);
     page.stages(document);
+    page.upstreams(document);
     page.hooks_of_stamps(document);
     page.text
 }

@@ -69,7 +69,7 @@ fn application() -> Vec<ApplicationAt> {
 /// The one that it waits for: one of a hundred answers takes long.
 fn upstreams() -> Vec<UpstreamAnswers> {
     let took = |n: u64| {
-        Nanos::new(if n < 3_960 {
+        Nanos::new(if n < 3_900 {
             90_000 + n
         } else {
             240_000 + 50 * n

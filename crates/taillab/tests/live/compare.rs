@@ -12,7 +12,7 @@ fn run(work: &str, out: &Path) {
         let mut run = taillab();
         run.args(["run", "null-rpc", "-q", "-R", "300", "-d", "300ms"])
             .args(["--warmup", "100ms", "--pairs", "6", "--block", "60ms"])
-            .args(["--server-arg", "--service", "--server-arg", work])
+            .args(["--service", work])
             .arg("-o")
             .arg(format!("{}-{number}", out.display()));
         let output = run.output().unwrap();
