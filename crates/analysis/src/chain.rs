@@ -163,7 +163,7 @@ impl<'t> Chains<'t> {
                 let line = self.timeline.worker(tid);
                 let asked =
                     line.and_then(|line| line.questions().waits_for(part.start, link.since_ns));
-                ChainEnd::Upstream(asked)
+                ChainEnd::Upstream(asked.map(|question| question.server))
             }
             (Sleep::Io { call }, _) => ChainEnd::Storage(call),
             (Sleep::Fault, _) => ChainEnd::Fault,

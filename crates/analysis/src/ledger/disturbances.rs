@@ -7,7 +7,7 @@
 //! it: an interrupt does not cut a throttle in two. A quota and a pause of the runtime stop all CPUs, so
 //! their disturbances are joined over all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use taillab_model::Nanos;
@@ -16,6 +16,7 @@ use taillab_model::histogram::{cell, cell_of};
 
 use super::label::{Label, Labels};
 use crate::id_map::{IdMap, grow_to};
+use crate::timeline::Question;
 
 /// log2 of the number of cells for each doubling of a length: a median is within 1.6 %.
 const BITS: u32 = 5;
@@ -111,6 +112,8 @@ pub(super) enum PieceOrigin {
     Sending(usize),
     /// A sleep, of which only parts have this label: what else a lock was held for between them does not lengthen it.
     Chain(u64, Option<usize>),
+    /// A wait for the answer to this question: a thread that serves many clients may sleep often meanwhile.
+    Question(Question),
 }
 
 impl PieceOrigin {
@@ -160,12 +163,25 @@ const fn is_short(gap_ns: u64, before_ns: u64) -> bool {
     gap_ns <= before_ns / GAP && gap_ns <= LONGEST_GAP_NS
 }
 
+/// A question that was waited for.
+#[derive(Clone, Copy, Debug)]
+struct WaitedFor {
+    question: Question,
+    /// When it was last waited for; not before the answer.
+    to_ns: u64,
+}
+
+/// The questions of a worker that are remembered: so many may be open at once, and each is counted once.
+const MOST_QUESTIONS: usize = 64;
+
 /// Collects the disturbances of all labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbances {
     /// What ended before is not counted: it delayed requests of the warm-up only.
     from_ns: u64,
     open: IdMap<Open, u64>,
+    /// The latest questions, by label and worker.
+    questions: BTreeMap<(Label, usize), VecDeque<WaitedFor>>,
     ended: Vec<EventLengths>,
     /// Those of causes that stop all CPUs at once, by label, in order of their beginnings: they are joined.
     of_all: BTreeMap<Label, Vec<Range<u64>>>,
@@ -188,6 +204,12 @@ impl Disturbances {
         mut piece: Range<u64>,
         part_of: PieceOrigin,
     ) {
+        // of the hypervisor, which made the wait longer, it is a piece like any other
+        if let (Cause::Upstream, PieceOrigin::Question(question), Site::Worker(w)) =
+            (cause, part_of, site)
+        {
+            return self.waited_for((label, w), question, piece.end);
+        }
         let part_of = match (cause, part_of) {
             (Cause::Client, PieceOrigin::Sleep(_, Some(place))) => PieceOrigin::Sending(place),
             _ => part_of,
@@ -216,9 +238,40 @@ impl Disturbances {
         }
     }
 
+    /// Worker `w` waited until `to_ns` for the answer to a question.
+    fn waited_for(&mut self, (label, w): (Label, usize), question: Question, to_ns: u64) {
+        let latest = self.questions.entry((label, w)).or_default();
+        let to_ns = to_ns.max(question.to_ns);
+        let known = latest.iter_mut().rev();
+        if let Some(known) = known.into_iter().find(|known| known.question == question) {
+            known.to_ns = known.to_ns.max(to_ns);
+            return;
+        }
+        latest.push_back(WaitedFor { question, to_ns });
+        if latest.len() > MOST_QUESTIONS
+            && let Some(oldest) = latest.pop_front()
+        {
+            self.answered(label, oldest);
+        }
+    }
+
+    /// A question is not waited for any more.
+    fn answered(&mut self, label: Label, waited: WaitedFor) {
+        if waited.to_ns > self.from_ns {
+            let length_ns = waited.to_ns - waited.question.from_ns;
+            grow_to(&mut self.ended, label as usize).add(length_ns, 1);
+        }
+    }
+
     /// Ends those of workers that have gone: `is_there` says of a worker's place whether it is taken.
     pub(super) fn forget(&mut self, labels: &Labels, is_there: impl Fn(usize) -> bool) {
         let has_gone = |key: &u64| key & 1 == 1 && !is_there((*key as u32 >> 1) as usize);
+        for ((label, w), waited) in std::mem::take(&mut self.questions) {
+            match is_there(w) {
+                true => drop(self.questions.insert((label, w), waited)),
+                false => waited.into_iter().for_each(|one| self.answered(label, one)),
+            }
+        }
         let gone: Vec<(u64, Open)> = self.open.extract_if(|key, _| has_gone(key)).collect();
         for (key, open) in gone {
             let label = (key >> 32) as Label;
@@ -228,7 +281,8 @@ impl Disturbances {
 
     /// How many go on, or may.
     pub(super) fn len(&self) -> usize {
-        self.open.len()
+        let questions = self.questions.values().map(VecDeque::len);
+        self.open.len() + questions.sum::<usize>()
     }
 
     fn end(&mut self, label: Label, of_all: bool, open: Open) {
@@ -248,6 +302,9 @@ impl Disturbances {
         for (key, open) in std::mem::take(&mut self.open) {
             let label = (key >> 32) as Label;
             self.end(label, stops_all(labels.cause(label)), open);
+        }
+        for ((label, _), waited) in std::mem::take(&mut self.questions) {
+            waited.into_iter().for_each(|one| self.answered(label, one));
         }
         self.ended.resize(labels.len(), EventLengths::default());
         for (label, spans) in self.of_all {
@@ -374,6 +431,35 @@ mod tests {
         }
         let found = disturbances.finish(&labels).swap_remove(label as usize);
         assert_eq!((found.count(), found.mean_ns()), (2, 600.0));
+    }
+
+    /// Two questions to one server are open at once, and the worker sleeps five times; then the rest of an answer comes.
+    #[test]
+    fn a_question_is_one_event_however_often_its_thread_sleeps() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(Cause::Upstream, CulpritId::Nobody);
+        let mut disturbances = Disturbances::since(20);
+        let question = |from_ns, to_ns| Question {
+            from_ns,
+            to_ns,
+            server: 1,
+        };
+        let (first, second) = (question(100, 1_100), question(300, 900));
+        for (of, from, to) in [
+            (question(5, 10), 6, 11),
+            (first, 110, 200),
+            (second, 310, 500),
+            (first, 600, 700),
+            (second, 800, 900),
+            (first, 950, 1_100),
+            (first, 1_200, 1_300),
+        ] {
+            let part_of = PieceOrigin::Question(of);
+            disturbances.add((Cause::Upstream, label), Site::Worker(0), from..to, part_of);
+        }
+        let found = disturbances.finish(&labels).swap_remove(label as usize);
+        assert_eq!((found.count(), found.mean_ns()), (2, 900.0));
+        assert_eq!(found.longest(), Some(Nanos::new(1_200)));
     }
 
     #[test]

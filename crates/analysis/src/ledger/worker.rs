@@ -9,7 +9,7 @@ use super::events::RequestId;
 use super::history::WorkerHistory;
 use super::label::Label;
 use super::trace::Trace;
-use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
+use crate::timeline::{Question, SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 
 /// What the requests of a busy period can inherit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,6 +111,8 @@ pub(super) struct Worker {
     pub(super) own_upto_ns: u64,
     /// What it waits for in the end while it sleeps, where that is not `own`: the last part first.
     pub(super) chain: Vec<LabelledPart>,
+    /// The question to another server whose answer it sleeps for, where that was seen.
+    pub(super) question: Option<Question>,
     /// What it has last waited for at another server, and where that ends in `history`.
     pub(super) asked: Option<(Label, u64)>,
     /// Its `SlowService` label, once that was needed.

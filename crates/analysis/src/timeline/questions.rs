@@ -43,15 +43,15 @@ impl Questions {
         &self.0[self.answered_by(from_ns).min(upto)..upto]
     }
 
-    /// The server that the thread waits for at `at_ns`, for what it began at `since_ns`: of those that have not answered
-    /// yet, the first one that it asked since then, or else before. If all have answered, it is the last one that it asked
-    /// since then: the rest of the answer may be to come.
-    pub(crate) fn waits_for(&self, at_ns: u64, since_ns: u64) -> Option<u16> {
+    /// The question whose answer the thread waits for at `at_ns`, for what it began at `since_ns`: the first one since then
+    /// of those that have no answer yet, or else one before. If all have one, it is the last one since then: the rest of its
+    /// answer may be to come.
+    pub(crate) fn waits_for(&self, at_ns: u64, since_ns: u64) -> Option<Question> {
         let first = (self.open_at(at_ns))
             .min_by_key(|question| (question.from_ns < since_ns, question.from_ns));
         let last = self.0[..self.answered_by(at_ns)].last();
         let last = last.filter(|question| question.from_ns >= since_ns);
-        first.or(last).map(|question| question.server)
+        first.or(last).copied()
     }
 
     /// The server that the thread asked first since `since_ns`.
@@ -107,16 +107,17 @@ mod tests {
     fn a_thread_waits_for_whom_it_asked_first() {
         // a quick server answers three times while a slow one works
         let all = asked(&[(110, 120, 1), (130, 140, 1), (150, 160, 1), (100, 200, 2)]);
-        assert_eq!(all.waits_for(99, 0), None);
+        let waits_for = |at, since| all.waits_for(at, since).map(|question| question.server);
+        assert_eq!(waits_for(99, 0), None);
         for at in [100, 115, 125, 155, 199] {
-            assert_eq!(all.waits_for(at, 0), Some(2), "at {at}");
+            assert_eq!(waits_for(at, 0), Some(2), "at {at}");
         }
         // the rest of its answer, but not for a later request
-        assert_eq!(all.waits_for(250, 100), Some(2));
-        assert_eq!(all.waits_for(250, 210), None);
+        assert_eq!(waits_for(250, 100), Some(2));
+        assert_eq!(waits_for(250, 210), None);
         // for a later request, which asked the quick one
         assert_eq!(
-            (all.waits_for(155, 145), all.waits_for(165, 145)),
+            (waits_for(155, 145), waits_for(165, 145)),
             (Some(1), Some(2))
         );
         let first = [90, 105, 131, 151].map(|since| all.first_since(since));

@@ -235,6 +235,8 @@ fn of_several_upstreams_the_one_that_was_asked_is_named() {
         .collect();
     let names: Vec<&str> = waited.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["127.0.0.1:5432", "127.0.0.1:11211 (memcached)"]);
+    // a question each, though the worker slept twice for the database
+    assert_eq!([waited[0].1, waited[1].1], [100, 100], "{waited:?}");
     let [database, cache] = [waited[0].2, waited[1].2];
     assert!((4.7..5.3).contains(&(database / cache)), "{waited:?}");
 

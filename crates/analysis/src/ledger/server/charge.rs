@@ -311,7 +311,9 @@ impl ServerState {
         let of_label = (self.ledger.labels.cause(label), label);
         let cpu = &self.cpus[k];
         let site = match (part_of, cpu.worker) {
-            (PieceOrigin::Sleep(..), _) => Site::Worker(cpu.on_its_way_of),
+            (PieceOrigin::Sleep(..) | PieceOrigin::Question(_), _) => {
+                Site::Worker(cpu.on_its_way_of)
+            }
             // it may go on asleep, or on another CPU
             (PieceOrigin::Service(_), Some(w)) => Site::Worker(w),
             _ => Site::Cpu(k),
@@ -323,8 +325,7 @@ impl ServerState {
 
     /// The sleep of the worker that is on its way to CPU `k`.
     fn end_of_sleep(&self, k: usize, at_ns: u64) -> PieceOrigin {
-        let serving = self.workers[self.cpus[k].on_its_way_of].serving;
-        PieceOrigin::Sleep(at_ns, serving.map(|id| self.requests[id].place))
+        self.sleep(self.cpus[k].on_its_way_of, at_ns)
     }
 
     /// A wait for CPU `k` during the stay of the thread that is there.

@@ -15,7 +15,7 @@ use crate::ledger::label::{CulpritId, Label};
 use crate::ledger::pauses::PausePart;
 use crate::ledger::trace::TraceEntry;
 use crate::ledger::worker::{CountingCpus, LabelledPart};
-use crate::timeline::{Sleep, Top, WorkerState};
+use crate::timeline::{Question, Sleep, Top, WorkerState};
 
 impl ServerState {
     /// Charges the time of worker `w` up to `upto_ns`, and that of the CPU that it is on or waits for.
@@ -53,12 +53,21 @@ impl ServerState {
             (Cause::SlowService, Some(place)) => PieceOrigin::Service(place),
             // one signal stops all threads
             (Cause::Pause, _) => PieceOrigin::Stay { since_ns },
-            _ => PieceOrigin::Sleep(since_ns, place),
+            _ => self.sleep(w, since_ns),
         };
         self.workers[w].trace.note(TraceEntry::Work(timer), work);
         let rest_ns = self.slept_by_chain(w, of, from_ns..slept_ns);
         self.slept(w, (own, of), rest_ns..slept_ns, sleep);
         self.held_up(w, (hypervisor, None), slept_ns..upto_ns, sleep);
+    }
+
+    /// What a piece of a sleep of worker `w` is a part of, which began then: of the wait for the answer to a question, where
+    /// it has asked one.
+    pub(super) fn sleep(&self, w: usize, since_ns: u64) -> PieceOrigin {
+        let worker = &self.workers[w];
+        let place = worker.serving.map(|id| self.requests[id].place);
+        let question = worker.question.map(PieceOrigin::Question);
+        question.unwrap_or(PieceOrigin::Sleep(since_ns, place))
     }
 
     /// Charges the parts of a sleep of worker `w` to what it waited for in the end. Returns where the rest begins, of
@@ -327,6 +336,7 @@ impl ServerState {
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
     fn own_label(&mut self, w: usize, at_ns: u64) -> Label {
+        self.workers[w].question = None;
         if let WorkerState::Asleep(sleep) = self.workers[w].state
             && let Some(label) = self.waits_to_send(w, sleep)
         {
@@ -349,10 +359,12 @@ impl ServerState {
                 Sleep::Other { call } => (Cause::BlockedOther, CulpritId::Call(call)),
                 Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, CulpritId::Thread(by)),
-                    None => (
-                        Cause::Upstream,
-                        self.ledger.labels.upstream(self.asked(w, at_ns)),
-                    ),
+                    None => {
+                        let question = self.asked(w, at_ns);
+                        self.workers[w].question = question;
+                        let server = question.map(|question| question.server);
+                        (Cause::Upstream, self.ledger.labels.upstream(server))
+                    }
                 },
                 Sleep::Stopped => (Cause::Pause, CulpritId::Stopped(ServerStop::Signal)),
                 Sleep::Unknown => (Cause::BlockedOther, CulpritId::Nobody),
@@ -362,8 +374,8 @@ impl ServerState {
         self.label(cause, who)
     }
 
-    /// The server that worker `w` has asked, for the request that it serves, and that it waits for.
-    fn asked(&self, w: usize, at_ns: u64) -> Option<u16> {
+    /// The question to another server whose answer worker `w` waits for, for the request that it serves.
+    fn asked(&self, w: usize, at_ns: u64) -> Option<Question> {
         let worker = &self.workers[w];
         let since_ns = worker.serving.and_then(|id| self.requests[id].t4_ns());
         let line = self.timeline.worker(worker.tid)?;
