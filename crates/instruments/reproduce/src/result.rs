@@ -233,20 +233,21 @@ impl ReproducedFigure {
         const STATEMENT: usize = 60;
         let columns = [
             Column::left("the paper says").wrapped(STATEMENT),
-            Column::left("where").on_page(),
             Column::right("paper").gap(2),
             Column::right("ours").gap(2).notes(),
             Column::left("verdict").gap(2),
+            Column::left("where").on_page(),
         ];
-        let mut table = Table::new("What the paper says, and what we find", columns);
+        let mut table =
+            Table::new("What the paper says, and what we find", columns).class("claims");
         for claim in &self.claims {
             let (ink, verdict) = claim.verdict.look();
             let row = table.row([
                 cell(&claim.statement),
-                cell(&claim.source),
                 cell(&claim.paper),
                 name(claim.ours_text()).note(claim.interval()),
                 cell(verdict).ink(ink),
+                cell(&claim.source),
             ]);
             if let Some(text) = claim.disagreement() {
                 row.below(Ink::Notable, format!("! {text}"));
