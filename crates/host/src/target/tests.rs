@@ -428,7 +428,7 @@ fn a_supervisor_that_passes_a_socket_on_is_none_of_the_server() {
 #[test]
 fn the_servers_that_a_server_asks_are_found() {
     let machine = nginx();
-    machine.process(30, 1, "memcached", "0", &[41, 42, 43]);
+    machine.process(30, 1, "memcached", "0", &[41, 42, 43, 44]);
     let line = |(own, port): (&str, u16),
                 (peer, peer_port): (&str, u16),
                 state: &str,
@@ -453,6 +453,8 @@ fn the_servers_that_a_server_asks_are_found() {
     table += &line((here, 80), (here, 41_001), "01", 62);
     // closed, and no longer of any process
     table += &line((here, 41_002), (far, 6_379), "06", 0);
+    // another program waits here
+    table += &line((any, 11_212), (any, 0), "0A", 44);
     held.extend([60, 61, 62]);
     machine.file("proc/8/net/tcp", &table);
     for (number, inode) in held.iter().enumerate() {
@@ -468,4 +470,28 @@ fn the_servers_that_a_server_asks_are_found() {
     assert_eq!(told, ["127.0.0.1:11211 (memcached)", "192.168.1.5:5432"]);
     assert_eq!(found[0].connections, 3);
     assert_eq!(upstreams(&machine.roots, &[20]), []);
+    let server = Target::of_process(&machine.roots, 8).unwrap();
+    let endpoint = server.endpoint(Some(80), None).unwrap();
+    let server = server.server(&machine.roots, endpoint).unwrap();
+    assert!(server.served_ports.is_empty(), "{:?}", server.served_ports);
+
+    // those that it was seen to ask have numbers, also where no connection was found
+    let asked = [
+        (2, "127.0.0.1:11211"),
+        (1, "10.9.8.7:443"),
+        (3, "127.0.0.1:11212"),
+    ];
+    let asked = asked.map(|(number, address)| (number, address.parse().unwrap()));
+    let mut known = found;
+    add_asked(&mut known, &machine.roots, &[8, 7, 9], &asked);
+    let told: Vec<(String, u16)> = (known.iter())
+        .map(|server| (server.to_string(), server.number))
+        .collect();
+    let wanted = [
+        ("127.0.0.1:11211 (memcached)", 2),
+        ("192.168.1.5:5432", 0),
+        ("10.9.8.7:443", 1),
+        ("127.0.0.1:11212 (memcached)", 3),
+    ];
+    assert_eq!(told, wanted.map(|(name, number)| (name.to_owned(), number)));
 }

@@ -15,3 +15,7 @@ mod socket_buffers;
 mod testbed;
 mod tune;
 mod tune_kill;
+#[path = "../../../probe/tests/live/testbed/unspoiled.rs"]
+mod unspoiled;
+
+use self::unspoiled::first_unspoiled;

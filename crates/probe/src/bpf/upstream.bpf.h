@@ -3,8 +3,8 @@
  * Questions of the server to other servers, over TCP: from when one of its threads last wrote to a connection that is not
  * one of its clients' until the first data that comes back is at the socket.
  *
- * One question is open on a connection at a time, and ends with the last write before the answer: what was written long
- * before may have had no answer. A server that is asked has a number, by which user space finds its address in
+ * One question is open on a connection at a time. It begins with the last write before the answer, since what was written
+ * before that may never be answered. A server that is asked has a number, by which user space finds its address in
  * `upstreams`. The event comes with the answer, on the CPU that receives it.
  */
 #ifndef TAILLAB_UPSTREAM_BPF_H

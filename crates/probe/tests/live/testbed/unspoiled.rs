@@ -2,7 +2,7 @@
 
 #![allow(
     unreachable_pub,
-    reason = "test binaries of two crates include this file"
+    reason = "test binaries of three crates include this file"
 )]
 
 use std::thread;
