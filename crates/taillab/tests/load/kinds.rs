@@ -5,7 +5,7 @@ use serde_json::Value;
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
 use super::support::{SHORT, in_mid_load, lost_its_median, number, responder, run, short, taillab};
-use crate::support::{first_unspoiled, signal, wait_for};
+use crate::support::{signal, wait_for};
 
 #[test]
 fn an_echo_is_measured_over_every_transport() {
@@ -122,15 +122,12 @@ fn the_same_seed_gives_the_same_requests_and_another_one_others() {
 fn every_file_is_written_and_says_the_same() {
     let (_responder, target) = responder("udp", Listen::loopback());
     let place = tempfile::tempdir().unwrap();
-    let attempt = |number: usize| {
-        let dir = place.path().join(number.to_string());
-        let mut args = SHORT.to_vec();
-        // it sleeps between requests: else it has half of the CPU on which another test's load spins
-        args.extend(["-R", "2000", "--wait", "hybrid", "--floor", "200ms", "-o"]);
-        args.push(dir.to_str().unwrap());
-        (run(&target, &args).measured(), dir)
-    };
-    let (printed, dir) = first_unspoiled(5, attempt, |(printed, _)| lost_its_median(printed));
+    let dir = place.path().join("load");
+    let mut args = SHORT.to_vec();
+    // it sleeps between requests: else it has half of the CPU on which another test's load spins
+    args.extend(["-R", "2000", "--wait", "hybrid", "--floor", "200ms", "-o"]);
+    args.push(dir.to_str().unwrap());
+    let printed = run(&target, &args).measured();
     let read = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let saved: Value = serde_json::from_slice(&read("result.json")).unwrap();
     assert_eq!(saved, printed);
@@ -139,7 +136,12 @@ fn every_file_is_written_and_says_the_same() {
         absent,
         printed["generator"]["floor_absent_because"].is_string()
     );
-    assert!(read("latency.hgrm").starts_with(b"       Value"));
+    // a generator that was held up all the time leaves no percentile for it
+    let has_percentiles = dir.join("latency.hgrm").exists();
+    assert!(has_percentiles || lost_its_median(&printed).is_some());
+    if has_percentiles {
+        assert!(read("latency.hgrm").starts_with(b"       Value"));
+    }
     assert!(read("latency.hlog").starts_with(b"#"));
     assert!(read("ccdf.svg").starts_with(b"<svg") || read("ccdf.svg").starts_with(b"<?xml"));
     assert!(
@@ -149,7 +151,7 @@ fn every_file_is_written_and_says_the_same() {
     );
     assert!(read("requests.parquet").starts_with(b"PAR1"));
     let leftovers = std::fs::read_dir(&dir).unwrap().count();
-    assert_eq!(leftovers, 6);
+    assert_eq!(leftovers, 5 + usize::from(has_percentiles));
 }
 
 #[test]
