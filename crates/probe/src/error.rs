@@ -78,6 +78,15 @@ pub enum ProbeError {
 
 #[cfg(feature = "bpf")]
 impl ProbeError {
+    /// The kernel did not give these bytes for `what`.
+    pub(crate) fn out_of_memory(what: &'static str, bytes: u64) -> impl Fn(io::Error) -> Self {
+        move |source| Self::OutOfMemory {
+            what,
+            bytes,
+            source,
+        }
+    }
+
     /// libbpf failed while the probe was `doing` this.
     pub(crate) fn kernel(doing: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
         // without libbpf-rs's type, which is not part of this crate's interface

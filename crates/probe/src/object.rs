@@ -229,8 +229,8 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     let (addresses, addresses_left_out) =
         addresses(&spec.addresses).map_err(ProbeError::BadSpec)?;
     // responses to clients at further ports would be taken for questions
-    let served: Vec<u32> = spec.served_ports.iter().copied().map(Into::into).collect();
-    let served = served.get(..MAX_SERVED).unwrap_or(&served).to_vec();
+    let served = spec.served_ports.iter().take(MAX_SERVED);
+    let served: Vec<u32> = served.copied().map(Into::into).collect();
     Ok(CheckedSpec {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
@@ -334,15 +334,10 @@ fn slots(ring_bytes: usize, cpus: usize) -> Result<u32, String> {
         })
 }
 
-/// Entries of the programs' table of requests to storage. Each CPU keeps up to 128 free ones for itself;
-/// with too few, entries that are in use make room for others.
-fn asks(cpus: usize) -> u32 {
-    (cpus as u32 * 256).max(4_096)
-}
-
-/// Entries of the programs' table of questions to other servers, likewise.
-fn questions(cpus: usize) -> u32 {
-    (cpus as u32 * 256).max(16_384)
+/// Entries of a table of the programs that forgets what was used least, at least so many. Each CPU keeps up to 128 free
+/// ones for itself; with too few, entries that are in use make room for others.
+fn entries(cpus: usize, least: u32) -> u32 {
+    (cpus as u32 * 256).max(least)
 }
 
 /// How the programs recognise the server's threads: their membership, its cgroup, those of its processes that are
@@ -419,8 +414,8 @@ fn configure(
             "waiting_segments" if checked.config.queues != 0 => {
                 map.set_max_entries(MOST_SOCKETS)?;
             }
-            "asks" => map.set_max_entries(asks(checked.cpus))?,
-            "questions" => map.set_max_entries(questions(checked.cpus))?,
+            "asks" => map.set_max_entries(entries(checked.cpus, 4_096))?,
+            "questions" => map.set_max_entries(entries(checked.cpus, 16_384))?,
             name if name.ends_with(".rodata") => map.set_initial_value(checked.config.bytes())?,
             _ => {}
         }
@@ -551,6 +546,7 @@ mod tests {
 
     #[test]
     fn each_cpu_has_entries_of_the_table_beside_those_it_keeps() {
+        let asks = |cpus| entries(cpus, 4_096);
         assert_eq!([asks(1), asks(2), asks(16)], [4_096; 3]);
         assert_eq!(asks(256), 65_536);
     }

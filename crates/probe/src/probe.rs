@@ -68,25 +68,17 @@ impl Probe {
         let (cpus, slots_per_cpu) = (loaded.spec.cpus, loaded.spec.config.slots);
         let positions = object::map(&loaded.object, "rings")?;
         let slots = object::map(&loaded.object, "slots")?;
-        let rings = Rings::map(&positions, &slots, cpus, slots_per_cpu).map_err(|source| {
-            ProbeError::OutOfMemory {
-                what: "the event rings",
-                bytes: cpus as u64 * u64::from(slots_per_cpu) * 16,
-                source,
-            }
-        })?;
+        let ring_bytes = cpus as u64 * u64::from(slots_per_cpu) * 16;
+        let rings = Rings::map(&positions, &slots, cpus, slots_per_cpu)
+            .map_err(ProbeError::out_of_memory("the event rings", ring_bytes))?;
         let names = object::map(&loaded.object, "threads")?;
-        let threads = Threads::map(&names).map_err(|source| ProbeError::OutOfMemory {
-            what: "the names of threads",
-            bytes: 2 << 20,
-            source,
-        })?;
+        let threads = Threads::map(&names)
+            .map_err(ProbeError::out_of_memory("the names of threads", 2 << 20))?;
         let upstreams = object::map(&loaded.object, "upstreams")?;
-        let upstreams = Upstreams::map(&upstreams).map_err(|source| ProbeError::OutOfMemory {
-            what: "the addresses of other servers",
-            bytes: 8 << 10,
-            source,
-        })?;
+        let upstreams = Upstreams::map(&upstreams).map_err(ProbeError::out_of_memory(
+            "the addresses of other servers",
+            8 << 10,
+        ))?;
         Ok(Self {
             slicer: None,
             links: Vec::new(),
@@ -135,11 +127,10 @@ impl Probe {
         let busy_cpus = self.rings.cpus().min(self.watched_cpus.max(BUSY_CPUS));
         self.store
             .reserve(expected_events, busy_cpus)
-            .map_err(|source| ProbeError::OutOfMemory {
-                what: "the recording",
-                bytes: expected_events.saturating_mul(16),
-                source,
-            })
+            .map_err(ProbeError::out_of_memory(
+                "the recording",
+                expected_events.saturating_mul(16),
+            ))
     }
 
     /// Starts recording, in slices if the specification says so; does nothing while attached.

@@ -454,7 +454,7 @@ impl Attribution {
             let behind_ns = server.behind_ns(w);
             let since_ns = server.requests[due].begin.delay_ns;
             let asked = (server.workers[w].asked).filter(|(_, end_ns)| *end_ns > since_ns);
-            let away = asked.map(|(label, _)| server.asked_by(w, due).unwrap_or(label));
+            let away = asked.map(|(label, _)| server.upstream_of(w, due).unwrap_or(label));
             let (request, worker) = (&mut server.requests[due], &server.workers[w]);
             request.late = Some(LateStart {
                 since_ns: at_ns,

@@ -8,6 +8,7 @@ use super::page::Page;
 use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::{self, rate};
+use crate::table::Table;
 use crate::text::{Ink, Style};
 use crate::{bursts, checks, reservations, schedule, server, stages, tail};
 
@@ -132,22 +133,26 @@ impl Page {
 
     /// What the server did between T4 and T5.
     fn application(&mut self, document: &Document<'_>) {
-        if let Some(table) = stages::application(&document.report.server) {
-            self.heading(
-                "T4–T5 by what the server did",
-                "mean µs around each percentile",
-            );
-            self.table(&table);
-        }
+        self.titled(
+            "T4–T5 by what the server did",
+            "mean µs around each percentile",
+            stages::application(&document.report.server),
+        );
     }
 
     /// How long other servers take to answer this one.
     fn upstreams(&mut self, document: &Document<'_>) {
-        if let Some(table) = stages::upstreams(&document.report.server) {
-            self.heading(
-                "Other servers that it asks",
-                "µs from the question to the first data of the answer",
-            );
+        self.titled(
+            "Other servers that it asks",
+            "µs from the question to the first data of the answer",
+            stages::upstreams(&document.report.server),
+        );
+    }
+
+    /// A table under its heading; nothing where there is none.
+    fn titled(&mut self, title: &str, note: &str, table: Option<Table>) {
+        if let Some(table) = table {
+            self.heading(title, note);
             self.table(&table);
         }
     }

@@ -360,7 +360,7 @@ impl ServerState {
                 Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, CulpritId::Thread(by)),
                     None => {
-                        let question = self.asked(w, at_ns);
+                        let question = self.question_of(w, at_ns);
                         self.workers[w].question = question;
                         let server = question.map(|question| question.server);
                         (Cause::Upstream, self.ledger.labels.upstream(server))
@@ -375,7 +375,7 @@ impl ServerState {
     }
 
     /// The question to another server whose answer worker `w` waits for, for the request that it serves.
-    fn asked(&self, w: usize, at_ns: u64) -> Option<Question> {
+    fn question_of(&self, w: usize, at_ns: u64) -> Option<Question> {
         let worker = &self.workers[w];
         let since_ns = worker.serving.and_then(|id| self.requests[id].t4_ns());
         let line = self.timeline.worker(worker.tid)?;
@@ -383,7 +383,7 @@ impl ServerState {
     }
 
     /// The label of the server that worker `w` asked for this request; `None` where that was not seen.
-    pub(in crate::ledger) fn asked_by(&mut self, w: usize, id: RequestId) -> Option<Label> {
+    pub(in crate::ledger) fn upstream_of(&mut self, w: usize, id: RequestId) -> Option<Label> {
         let t4_ns = self.requests[id].t4_ns()?;
         let line = self.timeline.worker(self.workers[w].tid)?;
         let asked = line.questions().first_since(t4_ns)?;
