@@ -463,6 +463,8 @@ class CauseShare(Record):
     """The excess itself, summed over the requests."""
     excess_share_above_p99: Share
     """Its share of the excess of the requests above p99 of the sojourn."""
+    long_events: LongEvents | None
+    """The long ones, if few events take most of the time; `null` where no event stands out."""
     longest_event_ns: Nanos | None
     """The longest of them; `null` without events."""
     mean_event_ns: float
@@ -825,7 +827,9 @@ class Exclusions(Record):
     What was under way there counts as unanswered.
     """
     from_before: int
-    """Responses to requests from before the recording."""
+    """Responses to requests from before the recording, or from when it was not yet known what an open
+    connection owed.
+    """
     other_processes: int
     """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
     parts: int
@@ -1270,6 +1274,17 @@ class LoadSummary(Record):
     """Rate of the schedule, requests per second."""
     target_utilization: float | None
     """Target rate × t ÷ workers, where the capacity is known."""
+
+
+class LongEvents(Record):
+    """Events of a cause that are at least three times as long as its mean event, where these take at least
+    half of the time of all.
+    """
+
+    events: int
+    """How many there are."""
+    mean_ns: float
+    """Their mean length in nanoseconds, to 1.6 %."""
 
 
 class LongGap(Record):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-# Causes that come from outside of the server, its clients and its upstreams.
-OF_THE_MACHINE = ("background", "irq", "softirq", "hypervisor", "slow_cpu")
+# Causes that come from outside of the server, its clients and its upstreams; what the probe did not see may be any of them.
+OF_THE_MACHINE = ("background", "irq", "softirq", "hypervisor", "slow_cpu", "unobserved")
 # A check that fails decides nothing where they make this part of the tail.
 SPOILS = 0.1
 

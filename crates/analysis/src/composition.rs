@@ -21,7 +21,7 @@ mod excess_range;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
+use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, LongEvents, Share};
 use taillab_model::histogram::cell;
 use taillab_model::interval::share_of_sums;
 use taillab_model::{Monotonic, Nanos, quantile_rank};
@@ -521,6 +521,10 @@ impl Composed {
             mean_event_ns: lengths.mean_ns(),
             median_event_ns: lengths.median(),
             longest_event_ns: lengths.longest(),
+            long_events: lengths.long().map(|long| LongEvents {
+                events: scaled(long.events, one_in),
+                ..long
+            }),
             requests_per_event: match events {
                 0 => 0.0,
                 events => requests as f64 / events as f64,

@@ -107,7 +107,8 @@ pub struct Matched {
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
-    /// The number of responses to requests from before the recording. They are not in the other lists.
+    /// The number of responses to requests from before the recording, or from when it was not yet known what an open
+    /// connection owed. They are not in the other lists.
     pub from_before: u64,
     /// The number of requests over TCP that no socket of the server received, as far as can be seen: they pass
     /// through this machine, or nobody accepts them. They are not in the other lists.

@@ -26,23 +26,34 @@ const FEW: f64 = 0.2;
 /// A request is delayed by slow ones if it waits for at least this part of their mean length.
 const DELAYED: u64 = 50;
 
+/// Of so much of a request's work, one part may have been unseen for its length to be known.
+const SEEN: u64 = 20;
+
 #[derive(Clone, Copy, Debug, Default)]
 struct CountAndSum {
     n: u64,
+    /// How many of them have a part in the sum.
+    known: u64,
     ns: u64,
 }
 
 impl CountAndSum {
     const fn add(&mut self, ns: u64) {
         self.n += 1;
+        self.known += 1;
         self.ns += ns;
     }
 
     fn plus(self, more: Self) -> Self {
         Self {
             n: self.n + more.n,
+            known: self.known + more.known,
             ns: self.ns + more.ns,
         }
+    }
+
+    fn mean_ns(self) -> u64 {
+        self.ns / self.known.max(1)
     }
 }
 
@@ -63,22 +74,30 @@ impl Shadow {
         if !entry.asked {
             return;
         }
-        self.add_own(entry.own_ns, entry.own_slow_ns, entry.command);
-        let is_slow = |label| labels.cause(label) == Cause::SlowService;
-        let slow = entry.parts.iter().filter(|(label, _)| is_slow(*label));
-        let slow_ns: u64 = slow.map(|(_, ns)| ns).sum();
-        let of_others = slow_ns.saturating_sub(entry.own_slow_ns);
+        let of = |cause| {
+            let parts = entry.parts.iter();
+            let parts = parts.filter(move |(label, _)| labels.cause(*label) == cause);
+            parts.map(|(_, ns)| ns).sum::<u64>()
+        };
+        let is_seen = of(Cause::Unobserved) * SEEN <= entry.own_ns;
+        self.add_own((entry.own_ns, is_seen), entry.own_slow_ns, entry.command);
+        let of_others = of(Cause::SlowService).saturating_sub(entry.own_slow_ns);
         if of_others > 0 {
             grow_to(&mut self.delays, cell(of_others, BITS)).add(of_others);
         }
     }
 
-    fn add_own(&mut self, ns: u64, slow_ns: u64, command: Option<Command>) {
+    /// Adds a request that has worked for so long, as far as was seen, and whether all of that was.
+    fn add_own(&mut self, (ns, is_seen): (u64, bool), slow_ns: u64, command: Option<Command>) {
         let cell = cell(ns, BITS);
         if let Some(command) = command {
             *self.commands.entry((command, cell)).or_default() += 1;
         }
-        grow_to(&mut self.own, cell).add(ns);
+        let own = grow_to(&mut self.own, cell);
+        match is_seen {
+            true => own.add(ns),
+            false => own.n += 1,
+        }
         *grow_to(&mut self.own_slow_ns, cell) += slow_ns;
     }
 
@@ -94,16 +113,16 @@ impl Shadow {
         if !is_exception || theirs < slow_ns(&self.own_slow_ns[..first]) {
             return None;
         }
-        let mean_ns = slow.ns / slow.n;
+        let mean_ns = slow.mean_ns();
         let least = cell((mean_ns / DELAYED).max(1), BITS).min(self.delays.len());
         let delayed = sum(&self.delays[least..]);
         Some(SlowRequests {
             requests: slow.n,
             operations: self.operations(first),
             mean_own_ns: Nanos::new(mean_ns),
-            others_own_ns: Nanos::new(others.ns / others.n),
+            others_own_ns: Nanos::new(others.mean_ns()),
             delayed: delayed.n,
-            mean_delay_ns: Nanos::new(delayed.ns / delayed.n.max(1)),
+            mean_delay_ns: Nanos::new(delayed.mean_ns()),
         })
     }
 
@@ -148,10 +167,10 @@ mod tests {
     fn shadow(slow: u64) -> Option<SlowRequests> {
         let mut shadow = Shadow::default();
         for i in 0..10_000 {
-            shadow.add_own(50_000 + i % 20_000, i % 1_000, None);
+            shadow.add_own((50_000 + i % 20_000, true), i % 1_000, None);
         }
         for i in 0..slow {
-            shadow.add_own(33_000_000 + i, 32_900_000, None);
+            shadow.add_own((33_000_000 + i, true), 32_900_000, None);
         }
         for _ in 0..slow * 300 {
             grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000);
@@ -167,14 +186,18 @@ mod tests {
         let mut shadow = Shadow::default();
         for i in 0..10_000 {
             let name: &[u8] = if i % 2 == 0 { b"GET" } else { b"EVALSHA" };
-            shadow.add_own(50_000 + i % 20_000, i % 1_000, named(name));
+            shadow.add_own((50_000 + i % 20_000, true), i % 1_000, named(name));
         }
         for i in 0..9 {
             // in cells of their own
-            shadow.add_own(33_000_000 + i * 5_000_000, 32_900_000, named(b"EVALSHA"));
+            shadow.add_own(
+                (33_000_000 + i * 5_000_000, true),
+                32_900_000,
+                named(b"EVALSHA"),
+            );
         }
-        (0..2).for_each(|_| shadow.add_own(33_000_000, 32_900_000, named(b"KEYS")));
-        shadow.add_own(33_000_000, 32_900_000, None);
+        (0..2).for_each(|_| shadow.add_own((33_000_000, true), 32_900_000, named(b"KEYS")));
+        shadow.add_own((33_000_000, true), 32_900_000, None);
         let found = shadow.finish().unwrap();
         let operations = found.operations.iter();
         let operations: Vec<(&str, u64)> = operations
@@ -200,17 +223,31 @@ mod tests {
     #[test]
     fn requests_that_were_not_seen_to_work_hide_none() {
         let mut shadow = Shadow::default();
-        shadow.add_own(0, 0, None);
-        (0..10_000).for_each(|_| shadow.add_own(50_000, 0, None));
-        (0..12).for_each(|_| shadow.add_own(33_000_000, 32_900_000, None));
+        shadow.add_own((0, true), 0, None);
+        (0..10_000).for_each(|_| shadow.add_own((50_000, true), 0, None));
+        (0..12).for_each(|_| shadow.add_own((33_000_000, true), 32_900_000, None));
         assert_eq!(shadow.finish().map(|slow| slow.requests), Some(12));
+    }
+
+    /// A script that the probe did not see for most of its time counts, and its length is that of the others.
+    #[test]
+    fn work_that_was_seen_in_part_does_not_shorten_the_mean() {
+        let mut shadow = Shadow::default();
+        (0..10_000).for_each(|_| shadow.add_own((50_000, true), 0, None));
+        (0..11).for_each(|_| shadow.add_own((33_000_000, true), 32_900_000, None));
+        shadow.add_own((3_000_000, false), 2_900_000, None);
+        let found = shadow.finish().unwrap();
+        assert_eq!(
+            (found.requests, found.mean_own_ns),
+            (12, Nanos::from_millis(33))
+        );
     }
 
     #[test]
     fn requests_that_were_not_seen_to_work_are_no_other_group() {
         let mut shadow = Shadow::default();
-        (0..10_000).for_each(|_| shadow.add_own(0, 0, None));
-        (0..12).for_each(|_| shadow.add_own(50_000, 20_000, None));
+        (0..10_000).for_each(|_| shadow.add_own((0, true), 0, None));
+        (0..12).for_each(|_| shadow.add_own((50_000, true), 20_000, None));
         assert_eq!(shadow.finish(), None);
     }
 
@@ -218,8 +255,8 @@ mod tests {
     #[test]
     fn one_that_stands_out_is_not_blamed_for_all() {
         let mut shadow = Shadow::default();
-        (0..10_000).for_each(|_| shadow.add_own(50_000, 20_000, None));
-        shadow.add_own(900_000, 870_000, None);
+        (0..10_000).for_each(|_| shadow.add_own((50_000, true), 20_000, None));
+        shadow.add_own((900_000, true), 870_000, None);
         assert_eq!(shadow.finish(), None);
     }
 

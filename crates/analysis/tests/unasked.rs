@@ -318,6 +318,56 @@ fn an_upgraded_connection_is_set_aside_and_named() {
     assert_eq!(found.unmatched.len(), 0);
 }
 
+/// As servers of MySQL, SMTP and SSH do: it answers nothing, and nothing is owed after it.
+#[test]
+fn a_server_that_speaks_first_leaves_no_doubt() {
+    let mut talk = Talk::opened(40_000);
+    talk.answers(b"220 ready\r\n");
+    let exchange = |_| {
+        talk.wait(1_000_000);
+        (talk.asks(b"NOOP\r\n"), talk.answers(b"250 OK\r\n"))
+    };
+    let truth: Vec<_> = (0..5).map(exchange).collect();
+    talk.wait(1_000_000_000);
+    talk.asks(b"QUIT\r\n");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((ends(&found), responses(&found)), (truth, 5));
+}
+
+/// Until nothing can be owed on a connection from before the recording, it is not known what a response answers. How
+/// long it took does not decide that, so these requests are as good as from before, and no reason for doubts in others.
+#[test]
+fn the_first_requests_of_a_connection_from_before_are_left_out() {
+    let mut talk = Talk::joined(40_000);
+    let mut truth = Vec::new();
+    for turn in 0..40 {
+        talk.wait(if turn == 8 { 1_000_000_000 } else { 1_000_000 });
+        let exchange = (talk.asks(b"request"), talk.answers(b"response"));
+        // that of the last turn before the silence is certain
+        truth.extend((turn >= 7).then_some(exchange));
+    }
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((ends(&found), responses(&found)), (truth, 33));
+    assert_eq!((found.from_before, found.unmatched.len()), (7, 0));
+
+    // a client that does not wait shows that they were in doubt for a reason
+    let mut talk = Talk::joined(40_000);
+    for turn in 0..4 {
+        talk.wait(1_000_000);
+        talk.asks(b"request");
+        if turn == 2 {
+            talk.sends(b"another");
+        }
+        talk.answers(b"response");
+    }
+    talk.wait(1_000_000_000);
+    talk.asks(b"request");
+    talk.answers(b"response");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(found.from_before, 0);
+    assert!(!found.ambiguous.is_empty(), "{:?}", ends(&found));
+}
+
 /// The arrival of these requests was missed.
 #[test]
 fn responses_without_requests_are_still_counted() {

@@ -865,6 +865,7 @@ fn thread(name: &str, above: Share) -> CauseShare {
         mean_event_ns: 1.0,
         median_event_ns: None,
         longest_event_ns: None,
+        long_events: None,
         requests_per_event: 1.0,
     }
 }

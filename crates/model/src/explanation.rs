@@ -48,9 +48,23 @@ pub struct CauseShare {
     /// The longest of them; `None` without events.
     #[serde(default)]
     pub longest_event_ns: Option<Nanos>,
+    /// The long ones, if few events take most of the time; `None` where no event stands out.
+    #[serde(default)]
+    pub long_events: Option<LongEvents>,
     /// Requests that an event delays on average: the amplification.
     #[schemars(range(min = 0))]
     pub requests_per_event: f64,
+}
+
+/// Events of a cause that are at least three times as long as its mean event, where these take at least half of
+/// the time of all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LongEvents {
+    /// How many there are.
+    pub events: u64,
+    /// Their mean length in nanoseconds, to 1.6 %.
+    #[schemars(range(min = 0))]
+    pub mean_ns: f64,
 }
 
 /// What the excess of the requests between two percentiles of the sojourn consists of.

@@ -411,7 +411,8 @@ pub struct ResentResponses {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Exclusions {
-    /// Responses to requests from before the recording.
+    /// Responses to requests from before the recording, or from when it was not yet known what an open connection
+    /// owed.
     pub from_before: u64,
     /// Requests over TCP to the server's port that none of its sockets received: packets that pass through this
     /// machine, or that nobody accepts.

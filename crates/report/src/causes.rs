@@ -104,7 +104,20 @@ fn shares_table(rows: &[&CauseShare], what: impl Fn(&CauseShare) -> String) -> T
         let tail = row.excess_share_above_p99;
         let upto = |row: &CauseShare| {
             let longest = row.longest_event_ns.filter(|_| row.events > 1);
-            longest.map_or_else(String::new, |longest| format!("up to {longest}"))
+            let long = row.long_events.filter(|long| long.events > 1);
+            let long = long.map(|long| {
+                format!(
+                    "{} of them {}",
+                    count(long.events),
+                    mean_length(long.mean_ns)
+                )
+            });
+            let upto = longest.map(|longest| format!("up to {longest}"));
+            [long, upto]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let happened = |text: String| known((row.events > 0).then_some(text));
         table.row([

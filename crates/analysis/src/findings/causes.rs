@@ -2,7 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{
-    Cause, CauseShare, Finding, PredictedPoint, Prediction, SlowRequests, programs,
+    Cause, CauseShare, Finding, LongEvents, PredictedPoint, Prediction, SlowRequests, programs,
 };
 
 use super::bursts;
@@ -18,7 +18,7 @@ const NAMED_PART: f64 = 0.1;
 /// Those that are not named are mentioned where they have at least this part of the cause together.
 const MENTIONED_PART: f64 = 0.05;
 
-/// The longest event is told if it is so many times as long as the mean.
+/// The longest event is told if it is so many times as long as the mean, and no few take most of the time.
 const MUCH_LONGER: f64 = 3.0;
 
 /// A mitigation that leaves a larger share of the percentile is not advised.
@@ -150,8 +150,12 @@ fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
     let delayed = format!("delayed {requests}");
     let each = nanos(times.mean_ns);
     let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * times.mean_ns;
-    let longest = times.longest.filter(much_longer);
-    let upto = longest.map_or_else(String::new, |longest| format!(" (up to {longest})"));
+    let upto = match (times.long, times.longest.filter(much_longer)) {
+        (Some(LongEvents { events: 1, mean_ns }), _) => format!(" (once {})", nanos(mean_ns)),
+        (Some(long), _) => format!(" ({} of them {})", Count(long.events), nanos(long.mean_ns)),
+        (None, Some(longest)) => format!(" (up to {longest})"),
+        (None, None) => String::new(),
+    };
     match times.n {
         0 if whole.requests == 0 => Vec::new(),
         // what has no beginning and no end
@@ -179,20 +183,26 @@ struct Times {
     n: u64,
     mean_ns: f64,
     longest: Option<Nanos>,
+    long: Option<LongEvents>,
 }
 
 impl Times {
     fn of<'s>(shares: impl Iterator<Item = &'s CauseShare>) -> Self {
         let (mut n, mut sum_ns, mut longest) = (0, 0.0, None);
+        // that some of one program are long says nothing of those of another
+        let (mut long, mut programs) = (None, 0);
         for share in shares {
             n += share.events;
             sum_ns += share.events as f64 * share.mean_event_ns;
             longest = longest.max(share.longest_event_ns);
+            long = share.long_events;
+            programs += 1;
         }
         Self {
             n,
             mean_ns: sum_ns / n.max(1) as f64,
             longest,
+            long: long.filter(|_| programs == 1),
         }
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use taillab_model::explanation::{
     BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell,
-    Inversions, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowOperation, SlowRequests,
-    TakenByHypervisor, WorkerShare,
+    Inversions, LongEvents, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowOperation,
+    SlowRequests, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
     CpuTaken, Exclusions, Ideal, Matching, Measured, Overhead, Overload, ResentResponses,
@@ -50,6 +50,7 @@ fn share(cause: Cause, culprit: Option<Culprit>, above: f64) -> CauseShare {
         mean_event_ns: 2_100_000.0,
         median_event_ns: Some(Nanos::from_micros(1_900)),
         longest_event_ns: Some(Nanos::from_millis(4)),
+        long_events: None,
         requests_per_event: 190.0,
     }
 }

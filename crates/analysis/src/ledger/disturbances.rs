@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use taillab_model::Nanos;
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, LongEvents};
 use taillab_model::histogram::{cell, cell_of};
 
 use super::label::{Label, Labels};
@@ -26,6 +26,12 @@ const GAP: u64 = 10;
 
 /// … unless it is longer than this: then the worker has gone on meanwhile.
 const LONGEST_GAP_NS: u64 = 1_000_000;
+
+/// A long disturbance lasts at least so many times as long as the mean one.
+const LONG: f64 = 3.0;
+
+/// The long ones are told apart if they take at least this part of the time of all.
+const MOST_OF_THE_TIME: f64 = 0.5;
 
 /// The lengths of disturbances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,9 +84,29 @@ impl EventLengths {
             below += **n;
             2 * below >= self.n && below > 0
         })?;
-        let (least, width) = cell_of(found as usize, BITS);
-        let middle = least + (width - 1) / 2;
-        Some(Nanos::new(middle.min(self.longest_ns)))
+        Some(Nanos::new(self.middle_of(found).min(self.longest_ns)))
+    }
+
+    /// The long ones, if few take most of the time: a mean over many short and few long ones describes neither.
+    pub fn long(&self) -> Option<LongEvents> {
+        let least = LONG * self.mean_ns();
+        let cells = self
+            .cells
+            .iter()
+            .map(|(&cell, &n)| (self.middle_of(cell), n));
+        let long = cells.filter(|(length, _)| *length as f64 >= least);
+        let (events, sum_ns) = long.fold((0, 0), |(events, sum), (length, n)| {
+            (events + n, sum + n * length)
+        });
+        (events > 0 && sum_ns as f64 >= MOST_OF_THE_TIME * self.sum_ns as f64).then(|| LongEvents {
+            events,
+            mean_ns: (sum_ns as f64 / events as f64).min(self.longest_ns as f64),
+        })
+    }
+
+    fn middle_of(&self, cell: u32) -> u64 {
+        let (least, width) = cell_of(cell as usize, BITS);
+        least + (width - 1) / 2
     }
 }
 
@@ -388,6 +414,20 @@ mod tests {
             (found.count(), found.longest()),
             (2, Some(Nanos::new(499_900)))
         );
+    }
+
+    /// Fifty requests in 5,000 wait 30 ms for a backend, the others 0.3 ms.
+    #[test]
+    fn few_long_ones_that_take_most_of_the_time_are_told_apart() {
+        let mut lengths = EventLengths::default();
+        lengths.add(200_000, 3_000);
+        assert_eq!(lengths.long(), None, "none stands out");
+        lengths.add(30_000_000, 15);
+        assert_eq!(lengths.long(), None, "they take 450 ms of 1,050");
+        lengths.add(30_000_000, 35);
+        let long = lengths.long().expect("they take 1.5 s of 2.1 s");
+        assert_eq!(long.events, 50);
+        assert!((long.mean_ns / 3e7 - 1.0).abs() < 0.016, "{long:?}");
     }
 
     #[test]

@@ -15,6 +15,9 @@
 //!   and all that follow are certain. A contradiction before that makes them ambiguous. So does
 //!   content that was seen to be pipelined before: what such a client sends in one packet looks
 //!   like one request.
+//!
+//! Where nothing but turns was seen of a connection since it was first seen, those before the doubt ends are left
+//! out, as what came before the recording: whether they are does not depend on how long their responses took.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -41,6 +44,8 @@ pub(super) struct Doubt {
     turns: Vec<Turn>,
     /// Two requests or two responses have followed each other since the last turn.
     broken: bool,
+    /// The turns are the first of a connection whose beginning was not seen.
+    are_first: bool,
 }
 
 impl Doubt {
@@ -49,6 +54,15 @@ impl Doubt {
             since: at,
             turns: Vec::new(),
             broken: false,
+            are_first: false,
+        }
+    }
+
+    /// That of a connection whose beginning was not seen.
+    pub(super) fn of_joined(at: Monotonic) -> Self {
+        Self {
+            are_first: true,
+            ..Self::since(at)
         }
     }
 
@@ -66,6 +80,7 @@ impl Doubt {
 
     /// Gives up the turns that are in doubt: they are ambiguous.
     pub(super) fn give_up(&mut self, settled: &mut Vec<Settled>) {
+        self.are_first &= self.turns.is_empty();
         let turns = self.turns.drain(..);
         settled.extend(turns.map(|turn| Settled::Ambiguous(turn.slot, turn.t6)));
     }
@@ -74,6 +89,7 @@ impl Doubt {
     pub(super) fn turn(&mut self, turn: Turn, settled: &mut Vec<Settled>) -> bool {
         if self.broken {
             self.renew(turn.t6, settled);
+            self.are_first = false;
             settled.push(Settled::Ambiguous(turn.slot, turn.t6));
             return false;
         }
@@ -98,13 +114,16 @@ impl Doubt {
     }
 
     /// Ends the doubt, since the server owes nothing: the last turn is certain, those before it are
-    /// ambiguous.
+    /// ambiguous or, if they are the first of the connection, left out.
     pub(super) fn end(mut self, settled: &mut Vec<Settled>) {
         if let Some(last) = self.turns.pop() {
             let t5 = last.t5.filter(|_| last.at_once);
             settled.push(Settled::Answered(last.slot, t5, last.t6));
         }
-        self.give_up(settled);
+        match self.are_first {
+            true => settled.extend(self.turns.drain(..).map(|turn| Settled::Early(turn.slot))),
+            false => self.give_up(settled),
+        }
     }
 
     /// Whether one of its turns is that of the request `slot`.

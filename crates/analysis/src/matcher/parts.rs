@@ -51,6 +51,8 @@ pub(super) enum Settled {
     /// It is one of several that may have been answered; the time is that of the last response that
     /// may be to it.
     Ambiguous(Slot, Monotonic),
+    /// It came when it was not yet known what its connection, whose beginning was not seen, owed.
+    Early(Slot),
     /// It was only the beginning of a request.
     Part(Slot),
     /// It was a part of a request, as far as the turns of this server's connections show.

@@ -136,6 +136,8 @@ pub(super) struct Connection {
     reader: Option<Tid>,
     /// Everything before `done` was seen or read.
     from_its_beginning: bool,
+    /// Where the client's stream begins, if that was seen.
+    begins: Option<Position>,
     /// Where the client's stream was when the connection was first seen, unless that was its beginning.
     joined: Option<Position>,
     /// How far the server had read when it sent a response that is taken to be over, since nothing more came
@@ -153,16 +155,18 @@ pub(super) struct Connection {
 impl Connection {
     /// A connection whose stream begins here.
     pub(super) fn opened(start: u16, framing: Framing) -> Self {
+        let joined = Self::joined(
+            start,
+            Monotonic::from_nanos_since_boot(0),
+            Framing::OneInTurn,
+        );
         Self {
             from_its_beginning: true,
+            begins: joined.joined,
             joined: None,
             doubt: None,
             framer: Framer::new(framing, true),
-            ..Self::joined(
-                start,
-                Monotonic::from_nanos_since_boot(0),
-                Framing::OneInTurn,
-            )
+            ..joined
         }
     }
 
@@ -183,7 +187,7 @@ impl Connection {
             queued: start,
             read: start,
             joined: Some(start),
-            doubt: Some(Doubt::since(at)),
+            doubt: Some(Doubt::of_joined(at)),
             framer: Framer::new(framing, false),
             ..Self::default()
         }
@@ -516,6 +520,10 @@ impl Connection {
         let Some(first) = self.batch().next() else {
             if segment.resent {
                 return Role::Again;
+            }
+            if self.begins == Some(position) {
+                // it speaks first, as servers of SMTP, SSH and MySQL do
+                return Role::Unasked;
             }
             self.doubted(segment.at, settled);
             return self.without_request(id, position, settled);

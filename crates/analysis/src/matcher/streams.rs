@@ -585,6 +585,10 @@ impl Streams {
                     held.decide(slot, Fate::Ambiguous);
                     found.ambiguous.push(at);
                 }
+                Settled::Early(slot) => {
+                    found.from_before += 1;
+                    held.decide(slot, Fate::Part);
+                }
                 Settled::Part(slot) => held.decide(slot, Fate::Part),
                 Settled::Joined(slot) => {
                     found.parts += 1;

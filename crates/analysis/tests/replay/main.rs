@@ -56,6 +56,7 @@ fn share_of(cause: Cause) -> CauseShare {
         mean_event_ns: 0.0,
         median_event_ns: None,
         longest_event_ns: None,
+        long_events: None,
         requests_per_event: 0.0,
     }
 }

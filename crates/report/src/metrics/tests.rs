@@ -157,6 +157,7 @@ fn cause(cause: Cause, culprit: Option<Culprit>, us: u64) -> CauseShare {
         mean_event_ns: 0.0,
         median_event_ns: None,
         longest_event_ns: None,
+        long_events: None,
         requests_per_event: 0.0,
     }
 }

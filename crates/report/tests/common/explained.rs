@@ -284,6 +284,7 @@ fn causes(n: u64) -> Vec<CauseShare> {
             mean_event_ns: mean_ns,
             median_event_ns: (events > 0).then_some(Nanos::new((0.8 * mean_ns) as u64)),
             longest_event_ns: (events > 0).then_some(Nanos::new((4.1 * mean_ns) as u64)),
+            long_events: None,
             requests_per_event: each,
         }
     };

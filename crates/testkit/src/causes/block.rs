@@ -648,6 +648,7 @@ mod tests {
             mean_event_ns: 5e6,
             median_event_ns: None,
             longest_event_ns: None,
+            long_events: None,
             requests_per_event: 1.0,
         }
     }

@@ -57,6 +57,36 @@ fn short_times_of_others_do_not_hide_those_that_made_the_tail() {
     assert!(text(&case).starts_with(said), "{}", text(&case));
 }
 
+/// HAProxy's 50 waits of 30 ms for its backend were "3,769 times, 578 µs each".
+#[test]
+fn the_few_long_times_are_told_apart_from_the_many_short_ones() {
+    let long_events = Some(LongEvents {
+        events: 50,
+        mean_ns: 30.6e6,
+    });
+    let whole = CauseShare {
+        events: 3_769,
+        mean_event_ns: 578_000.0,
+        long_events,
+        ..share(Cause::Upstream, None, 0.97)
+    };
+    let mut case = Case {
+        causes: vec![whole],
+        ..Case::default()
+    };
+    let said = "3,769 times, 578 µs each (50 of them 30.6 ms), delayed";
+    let text = case.texts().remove(0);
+    assert!(text.contains(said), "{text}");
+    if let Some(long) = &mut case.causes[0].long_events {
+        long.events = 1;
+    }
+    let text = case.texts().remove(0);
+    assert!(
+        text.contains("578 µs each (once 30.6 ms), delayed"),
+        "{text}"
+    );
+}
+
 /// Clients that wait for their answers: there is no ideal and no forecast, and still somebody held the server up.
 #[test]
 fn without_an_ideal_the_main_cause_is_still_the_first_finding() {
