@@ -818,6 +818,10 @@ class ExactQuantile(Record):
 class Exclusions(Record):
     """What `Matching` does not count."""
 
+    early: int
+    """Requests to connections that were open before the recording, from when it was not yet known what these
+    owed: at most fifteen each.
+    """
     elsewhere: int
     """Requests over TCP to the server's port that none of its sockets received: packets that pass through
     this machine, or that nobody accepts.
@@ -827,9 +831,7 @@ class Exclusions(Record):
     What was under way there counts as unanswered.
     """
     from_before: int
-    """Responses to requests from before the recording, or from when it was not yet known what an open
-    connection owed.
-    """
+    """Responses to requests from before the recording."""
     other_processes: int
     """Requests that another process received, which shares the server's port (SO_REUSEPORT)."""
     parts: int

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-# Causes that come from outside of the server, its clients and its upstreams; what the probe did not see may be any of them.
-OF_THE_MACHINE = ("background", "irq", "softirq", "hypervisor", "slow_cpu", "unobserved")
+# Causes that come from outside of the server, its clients and its upstreams.
+OF_THE_MACHINE = ("background", "irq", "softirq", "hypervisor", "slow_cpu")
 # A check that fails decides nothing where they make this part of the tail.
 SPOILS = 0.1
 
@@ -45,7 +45,9 @@ def spoiled(result, ours):
     machine's doing."""
     if lost := result["matching"]["lost_events"]:
         return f"the probe lost {lost:,} events: something else had the CPUs"
-    outside = [each for each in result["causes"] if each["cause"] in OF_THE_MACHINE]
+    # what the probe did not see may be any of them, where it was blind
+    blind = ("unobserved",) if result["matching"]["blind_ns"] else ()
+    outside = [each for each in result["causes"] if each["cause"] in OF_THE_MACHINE + blind]
     wholes = [each for each in outside if each["culprit"] is None]
     own = [each for each in outside if is_ours(each["culprit"] or {}, ours)]
     share = sum(map(above_p99, wholes)) - sum(map(above_p99, own))

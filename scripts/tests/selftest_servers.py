@@ -38,8 +38,9 @@ def thread(name):
 
 class Judging(unittest.TestCase):
     def test_only_what_the_recording_charges_to_the_machine_spoils_an_attempt(self):
-        def spoiled(*causes, ours=(), lost=0):
-            return checks.spoiled({"matching": {"lost_events": lost}, "causes": causes}, ours)
+        def spoiled(*causes, ours=(), lost=0, blind=0):
+            matching = {"lost_events": lost, "blind_ns": blind}
+            return checks.spoiled({"matching": matching, "causes": causes}, ours)
 
         pause = share("pause", 0.6)
         self.assertIsNone(spoiled())
@@ -54,6 +55,10 @@ class Judging(unittest.TestCase):
         server = share("background", 0.3), share("background", 0.3, {"kind": "own_thread", "name": "heap"})
         self.assertIsNone(spoiled(*server))
         self.assertIn("lost 7 events", spoiled(pause, lost=7))
+        # what was not seen is nobody's only where the probe was blind
+        unseen = pause, share("unobserved", 0.2)
+        self.assertIsNone(spoiled(*unseen))
+        self.assertIn("20% of the excess above p99", spoiled(*unseen, blind=30_000_000))
 
     def test_the_first_finding_about_a_cause_counts_and_its_culprit_too(self):
         findings = [{"text": "an overload", "cause": None}, {"text": "a pause", "cause": "pause"}]

@@ -337,6 +337,7 @@ mod tests {
             key,
             t1: at(t1),
             ambiguous: false,
+            early: false,
             queued: false,
         };
         Matched {

@@ -32,6 +32,8 @@ pub struct Unmatched {
     pub t1: Monotonic,
     /// One of the ambiguous responses may be its own; otherwise it is unanswered.
     pub ambiguous: bool,
+    /// It is ambiguous only since it was not yet known what its connection owed, which was open before the recording.
+    pub early: bool,
     /// T2 is known: a socket of the server took it.
     pub queued: bool,
 }
@@ -105,10 +107,12 @@ pub struct Matched {
     pub unmatched: Vec<Unmatched>,
     /// T6 of each response that more than one request could have caused.
     pub ambiguous: Vec<Monotonic>,
+    /// Those of them that would be certain had it been known what their connection owed when the recording began. They do
+    /// not count as ambiguous: which they are does not depend on how long they took.
+    pub early: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
-    /// The number of responses to requests from before the recording, or from when it was not yet known what an open
-    /// connection owed. They are not in the other lists.
+    /// The number of responses to requests from before the recording. They are not in the other lists.
     pub from_before: u64,
     /// The number of requests over TCP that no socket of the server received, as far as can be seen: they pass
     /// through this machine, or nobody accepts them. They are not in the other lists.
@@ -315,11 +319,11 @@ impl MatchCounts {
         }
         let since =
             |times: &[Monotonic]| times.iter().filter(|&&at| at >= measure_from).count() as u64;
-        counts.ambiguous += since(&matched.ambiguous);
+        counts.ambiguous += since(&matched.ambiguous) - since(&matched.early);
         counts.responses += since(&matched.without_request);
         let of_measurement = |request: &&Unmatched| request.t1 >= measure_from;
         for request in matched.unmatched.iter().filter(of_measurement) {
-            self.doubtful += u64::from(request.ambiguous);
+            self.doubtful += u64::from(request.ambiguous && !request.early);
             counts.unanswered += u64::from(!request.ambiguous);
         }
         let new = |window: &&BlindWindow| part.contains(&window.to);

@@ -19,6 +19,13 @@ const BITS: u32 = 3;
 /// The shortest of the slow ones take at least this many times as long as the longest of the others.
 const APART: f64 = 3.0;
 
+/// For so many requests above a gap, one may lie within it: stalls that nothing recorded make some take longer.
+const STRAGGLERS: u64 = 4;
+
+/// A gap with as many requests in it as above it would count as so many times narrower, and one more: otherwise, the
+/// shortest of the slow ones would pass for stragglers.
+const STRAGGLERS_COUNT: f64 = 8.0;
+
 /// At most this share of the requests is slow: more are not an exception. They have at least half of all slow
 /// service.
 const FEW: f64 = 0.2;
@@ -26,35 +33,53 @@ const FEW: f64 = 0.2;
 /// A request is delayed by slow ones if it waits for at least this part of their mean length.
 const DELAYED: u64 = 50;
 
-/// Of so much of a request's work, one part may have been unseen for its length to be known.
+/// The length of a request's work is known if the probe was blind, while the request was in the server, for at most one
+/// part in so many of it.
 const SEEN: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct CountAndSum {
     n: u64,
-    /// How many of them have a part in the sum.
-    known: u64,
     ns: u64,
+    /// Those of them whose length is known: of the others, a part was not seen.
+    known: u64,
+    known_ns: u64,
 }
 
 impl CountAndSum {
-    const fn add(&mut self, ns: u64) {
+    const fn add(&mut self, ns: u64, is_known: bool) {
         self.n += 1;
-        self.known += 1;
         self.ns += ns;
+        if is_known {
+            self.known += 1;
+            self.known_ns += ns;
+        }
     }
 
     fn plus(self, more: Self) -> Self {
         Self {
             n: self.n + more.n,
-            known: self.known + more.known,
             ns: self.ns + more.ns,
+            known: self.known + more.known,
+            known_ns: self.known_ns + more.known_ns,
         }
     }
 
+    /// That of those whose length is known; if there is none, what was seen of all.
     fn mean_ns(self) -> u64 {
-        self.ns / self.known.max(1)
+        match self.known {
+            0 => self.ns / self.n.max(1),
+            known => self.known_ns / known,
+        }
     }
+}
+
+/// A range of lengths that hardly any request has.
+struct Gap {
+    /// The shortest above it, divided by the longest below it.
+    width: f64,
+    /// The requests within it, divided by those above it.
+    stragglers: f64,
 }
 
 /// Sums up how long requests work, and how long they wait for the slow service of others.
@@ -83,7 +108,7 @@ impl Shadow {
         self.add_own((entry.own_ns, is_seen), entry.own_slow_ns, entry.command);
         let of_others = of(Cause::SlowService).saturating_sub(entry.own_slow_ns);
         if of_others > 0 {
-            grow_to(&mut self.delays, cell(of_others, BITS)).add(of_others);
+            grow_to(&mut self.delays, cell(of_others, BITS)).add(of_others, true);
         }
     }
 
@@ -93,11 +118,7 @@ impl Shadow {
         if let Some(command) = command {
             *self.commands.entry((command, cell)).or_default() += 1;
         }
-        let own = grow_to(&mut self.own, cell);
-        match is_seen {
-            true => own.add(ns),
-            false => own.n += 1,
-        }
+        grow_to(&mut self.own, cell).add(ns, is_seen);
         *grow_to(&mut self.own_slow_ns, cell) += slow_ns;
     }
 
@@ -145,16 +166,37 @@ impl Shadow {
 
     /// The first cell above the widest gap, if that is wide enough.
     fn first_slow(&self) -> Option<usize> {
-        // requests without any work of their own were not seen to work: next to them, all others stand out
-        let used: Vec<usize> = (1..self.own.len())
-            .filter(|&cell| self.own[cell].n > 0)
-            .collect();
-        let gap = |pair: &[usize]| {
-            let (least, width) = cell_of(pair[0], BITS);
-            cell_of(pair[1], BITS).0 as f64 / (least + width).max(1) as f64
-        };
-        let widest = used.windows(2).max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
-        (gap(widest) >= APART).then_some(widest[1])
+        let gaps = (2..self.own.len()).filter_map(|first| Some((self.gap_below(first)?, first)));
+        let wide = gaps.filter(|(gap, _)| gap.width >= APART);
+        let clear = |(gap, _): &(Gap, usize)| gap.width / (1.0 + STRAGGLERS_COUNT * gap.stragglers);
+        let (_, first) = wide.max_by(|a, b| clear(a).total_cmp(&clear(b)))?;
+        Some(first)
+    }
+
+    /// The gap under this cell.
+    fn gap_below(&self, first: usize) -> Option<Gap> {
+        if self.own[first].n == 0 {
+            return None;
+        }
+        let above: u64 = self.own[first..].iter().map(|cell| cell.n).sum();
+        let (mut stragglers, mut below) = (0, first);
+        loop {
+            below -= 1;
+            // requests without any work of their own were not seen to work: next to them, all others stand out
+            if below == 0 {
+                return None;
+            }
+            let more = stragglers + self.own[below].n;
+            if more * STRAGGLERS > above {
+                break;
+            }
+            stragglers = more;
+        }
+        let (least, width) = cell_of(below, BITS);
+        Some(Gap {
+            width: cell_of(first, BITS).0 as f64 / (least + width).max(1) as f64,
+            stragglers: stragglers as f64 / above as f64,
+        })
     }
 }
 
@@ -173,8 +215,8 @@ mod tests {
             shadow.add_own((33_000_000 + i, true), 32_900_000, None);
         }
         for _ in 0..slow * 300 {
-            grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000);
-            grow_to(&mut shadow.delays, cell(900, BITS)).add(900);
+            grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000, true);
+            grow_to(&mut shadow.delays, cell(900, BITS)).add(900, true);
         }
         shadow.finish()
     }
@@ -219,6 +261,31 @@ mod tests {
         );
     }
 
+    /// Requests into which a stall fell that nothing recorded lie everywhere between the groups, and are in neither's way.
+    #[test]
+    fn a_few_in_between_do_not_hide_the_slow_ones() {
+        let mut shadow = Shadow::default();
+        (0..2_700).for_each(|i| shadow.add_own((290_000 + i * 7, true), 0, None));
+        (0..27).for_each(|_| shadow.add_own((5_300_000, true), 5_000_000, None));
+        for stalled in [640_000, 1_300_000, 2_600_000] {
+            shadow.add_own((stalled, true), stalled - 300_000, None);
+        }
+        let found = shadow.finish().unwrap();
+        assert_eq!(found.requests, 27);
+        assert_eq!(found.mean_own_ns, Nanos::new(5_300_000));
+    }
+
+    #[test]
+    fn the_shortest_of_the_slow_ones_are_no_stragglers() {
+        let mut shadow = Shadow::default();
+        (0..2_000).for_each(|_| shadow.add_own((60_000, true), 0, None));
+        for i in 0..20 {
+            let ns = 20_000_000 + 3_000_000 * i;
+            shadow.add_own((ns, true), ns, None);
+        }
+        assert_eq!(shadow.finish().map(|slow| slow.requests), Some(20));
+    }
+
     /// Such as a few whose worker was not known: these make no gap.
     #[test]
     fn requests_that_were_not_seen_to_work_hide_none() {
@@ -229,13 +296,13 @@ mod tests {
         assert_eq!(shadow.finish().map(|slow| slow.requests), Some(12));
     }
 
-    /// A script that the probe did not see for most of its time counts, and its length is that of the others.
+    /// A script of which the probe did not see a part counts, and its length is that of the others.
     #[test]
     fn work_that_was_seen_in_part_does_not_shorten_the_mean() {
         let mut shadow = Shadow::default();
         (0..10_000).for_each(|_| shadow.add_own((50_000, true), 0, None));
         (0..11).for_each(|_| shadow.add_own((33_000_000, true), 32_900_000, None));
-        shadow.add_own((3_000_000, false), 2_900_000, None);
+        shadow.add_own((25_000_000, false), 24_900_000, None);
         let found = shadow.finish().unwrap();
         assert_eq!(
             (found.requests, found.mean_own_ns),

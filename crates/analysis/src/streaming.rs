@@ -304,6 +304,8 @@ impl<'c> Analysis<'c> {
         self.silent += matched.silent;
         self.beginnings = self.beginnings.plus(matched.beginnings);
         self.left_out.from_before += matched.from_before;
+        let early = matched.early.iter();
+        self.left_out.early += early.filter(|&&at| at >= measure_from).count() as u64;
         self.left_out.elsewhere += matched.elsewhere;
         self.left_out.parts += matched.parts;
         self.left_out.other_processes += matched.other_processes;

@@ -66,6 +66,7 @@ fn traffic(clients: usize, seed: u64) -> (Traffic, HashMap<Monotonic, usize>) {
         writes: Writes::Known,
         resent: 0.0,
         swapped: 0.0,
+        greets: false,
     };
     let traffic = world.run();
     let client = |key: RequestKey| usize::from(key.connection as u16 - PORT);

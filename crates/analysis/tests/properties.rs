@@ -36,6 +36,7 @@ fn options() -> MatchOptions {
         disorder: Nanos::ZERO,
         stale_after: Nanos::MAX,
         overtaken_after: Nanos::ZERO,
+        answered: false,
         sequential: false,
         datagram_ids: Some(DatagramIds::Ids),
         framing: Framing::OneInTurn,

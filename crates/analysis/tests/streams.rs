@@ -19,20 +19,29 @@ fn worlds() -> impl Strategy<Value = Connections> {
         Just(Writes::Held)
     ];
     let size = (1..6_usize, 1..80_usize);
-    (any::<u64>(), size, style, writes, 0.0..0.2_f64).prop_map(
-        |(seed, (connections, requests), style, writes, resent)| Connections {
-            seed,
-            connections,
-            requests,
-            style,
-            in_flight: 1,
-            bytes: 0,
-            head_and_body: false,
-            writes,
-            resent,
-            swapped: 0.0,
-        },
+    (
+        any::<u64>(),
+        size,
+        style,
+        writes,
+        0.0..0.2_f64,
+        any::<bool>(),
     )
+        .prop_map(
+            |(seed, (connections, requests), style, writes, resent, greets)| Connections {
+                seed,
+                connections,
+                requests,
+                style,
+                in_flight: 1,
+                bytes: 0,
+                head_and_body: false,
+                writes,
+                resent,
+                swapped: 0.0,
+                greets,
+            },
+        )
 }
 
 fn any_server() -> impl Strategy<Value = Connections> {
@@ -137,6 +146,7 @@ proptest! {
         let traffic = Connections {
             seed, connections: 2, requests: 400, style: Style::One, in_flight, bytes: 0,
             head_and_body: false, writes: Writes::Known, resent: 0.02, swapped: 0.0,
+            greets: false,
         }.run();
         check_all(&matched(&traffic.events, sequential), &traffic)?;
     }

@@ -36,6 +36,7 @@ fn traced(requests: u64, dropped: impl Fn(u64) -> bool) -> Matched {
         key,
         t1: at(i * GAP_NS),
         ambiguous: false,
+        early: false,
         queued: false,
     };
     Matched {

@@ -142,6 +142,7 @@ proptest! {
         let traffic = Connections {
             seed, connections, requests, style: Style::Later, in_flight, bytes: 40,
             head_and_body: false, writes: Writes::Known, resent: 0.0, swapped: 0.0,
+            greets: false,
         }.run();
         let found = matched(&traffic.events, true);
         let by_t1: HashMap<_, _> = traffic.truth.iter().map(|truth| (truth.t1, truth)).collect();

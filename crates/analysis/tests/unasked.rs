@@ -179,6 +179,29 @@ fn of_a_long_request_whose_response_is_cut_off_no_part_is_unanswered() {
     assert_eq!(found.unmatched, []);
 }
 
+/// A client that says that it had all responses when the recording ended.
+#[test]
+fn nothing_is_cut_off_of_responses_that_the_client_had() {
+    let mut talk = Talk::opened(40_000);
+    let mut truth = Vec::new();
+    for _ in 0..20 {
+        talk.wait(100_000_000);
+        let t1 = talk.asks(b"request");
+        talk.answers(b"piece");
+        talk.wait(30_000_000);
+        truth.push((t1, talk.answers(b"piece")));
+    }
+    let matched = |answered| {
+        let options = MatchOptions {
+            answered,
+            ..MatchOptions::for_streams(Nanos::from_secs(1), true)
+        };
+        match_events(talk.events.iter().copied(), &options)
+    };
+    assert_eq!(ends(&matched(true)), truth);
+    assert_eq!(ends(&matched(false)), truth[..19], "the last one may go on");
+}
+
 /// Nor is it one if the client goes on meanwhile.
 #[test]
 fn a_response_from_before_may_go_on_after_the_next_request_has_come() {
@@ -334,8 +357,37 @@ fn a_server_that_speaks_first_leaves_no_doubt() {
     assert_eq!((ends(&found), responses(&found)), (truth, 5));
 }
 
+/// A server that peeks at a request, answers it, and reads it only then: its first response is no greeting, and each of
+/// the others seems to be to the request before.
+#[test]
+fn a_server_that_answers_what_it_has_not_read_does_not_speak_first() {
+    let mut talk = Talk::opened(40_000);
+    let exchange = |_| {
+        talk.wait(1_000_000);
+        let ends = (talk.sends(b"request"), talk.answers(b"response"));
+        talk.reads();
+        ends
+    };
+    let truth: Vec<_> = (0..40).map(exchange).collect();
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert!(ends(&found).iter().all(|one| truth.contains(one)));
+    assert_eq!((responses(&found), found.early.len()), (40, 0));
+}
+
+/// One that goes on for a while before its client asks for anything sends something else than a greeting.
+#[test]
+fn what_comes_after_a_greeting_and_a_pause_is_counted() {
+    let mut talk = Talk::opened(40_000);
+    talk.answers(b"hello");
+    talk.answers(b"and welcome");
+    talk.wait(1_000_000_000);
+    talk.answers(b"news");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((found.without_request.len(), found.requests.len()), (1, 0));
+}
+
 /// Until nothing can be owed on a connection from before the recording, it is not known what a response answers. How
-/// long it took does not decide that, so these requests are as good as from before, and no reason for doubts in others.
+/// long it took does not decide that, so these requests are no reason for doubts in others. They arrived all the same.
 #[test]
 fn the_first_requests_of_a_connection_from_before_are_left_out() {
     let mut talk = Talk::joined(40_000);
@@ -348,24 +400,32 @@ fn the_first_requests_of_a_connection_from_before_are_left_out() {
     }
     let found = matched(&talk.events, Framing::OneInTurn);
     assert_eq!((ends(&found), responses(&found)), (truth, 33));
-    assert_eq!((found.from_before, found.unmatched.len()), (7, 0));
+    assert_eq!((found.early.len(), found.arrivals().count()), (7, 40));
+    let counts = found.counts(Monotonic::from_nanos_since_boot(0));
+    assert_eq!((counts.ambiguous, counts.unanswered), (0, 0));
+}
 
-    // a client that does not wait shows that they were in doubt for a reason
-    let mut talk = Talk::joined(40_000);
-    for turn in 0..4 {
-        talk.wait(1_000_000);
-        talk.asks(b"request");
-        if turn == 2 {
-            talk.sends(b"another");
+/// A client that does not wait shows that the turns around it were in doubt for a reason, even if it is the first that
+/// was seen of it.
+#[test]
+fn turns_of_a_client_that_was_seen_not_to_wait_are_ambiguous() {
+    for contradiction in [0, 2] {
+        let mut talk = Talk::joined(40_000);
+        for turn in 0..6 {
+            talk.wait(1_000_000);
+            talk.asks(b"request");
+            if turn == contradiction {
+                talk.sends(b"another");
+            }
+            talk.answers(b"response");
         }
+        talk.wait(1_000_000_000);
+        talk.asks(b"request");
         talk.answers(b"response");
+        let found = matched(&talk.events, Framing::OneInTurn);
+        assert_eq!(found.early.len(), 0, "{contradiction}");
+        assert!(found.ambiguous.len() > 2, "{contradiction}");
     }
-    talk.wait(1_000_000_000);
-    talk.asks(b"request");
-    talk.answers(b"response");
-    let found = matched(&talk.events, Framing::OneInTurn);
-    assert_eq!(found.from_before, 0);
-    assert!(!found.ambiguous.is_empty(), "{:?}", ends(&found));
 }
 
 /// The arrival of these requests was missed.

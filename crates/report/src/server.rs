@@ -226,6 +226,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
 /// What came to the server's port, or left it, and is no request to the server or no response of it.
 pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
     let Exclusions {
+        early,
         elsewhere,
         parts,
         other_processes,
@@ -233,6 +234,10 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
         unasked_ports,
         ..
     } = &result.left_out;
+    let early = (*early > 0).then(|| {
+        let requests = counted(*early, "request", "requests");
+        format!("{requests} at the beginning, when it was not yet known which response was whose")
+    });
     let passing = (*elsewhere > 0).then(|| {
         let requests = counted(*elsewhere, "request", "requests");
         format!("{requests} that no socket of the server received")
@@ -261,7 +266,7 @@ pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
             counted(*parts, "packet", "packets")
         )
     });
-    let all: Vec<String> = ([passing, others, unasked, parts].into_iter())
+    let all: Vec<String> = ([early, passing, others, unasked, parts].into_iter())
         .flatten()
         .collect();
     (!all.is_empty()).then(|| all.join("; "))

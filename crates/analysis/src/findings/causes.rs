@@ -152,7 +152,13 @@ fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
     let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * times.mean_ns;
     let upto = match (times.long, times.longest.filter(much_longer)) {
         (Some(LongEvents { events: 1, mean_ns }), _) => format!(" (once {})", nanos(mean_ns)),
-        (Some(long), _) => format!(" ({} of them {})", Count(long.events), nanos(long.mean_ns)),
+        (Some(long), longest) => {
+            let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * long.mean_ns;
+            let upto = longest.filter(much_longer);
+            let upto = upto.map_or_else(String::new, |longest| format!(", up to {longest}"));
+            let (n, each) = (Count(long.events), nanos(long.mean_ns));
+            format!(" ({n} of them {each}{upto})")
+        }
         (None, Some(longest)) => format!(" (up to {longest})"),
         (None, None) => String::new(),
     };
@@ -189,20 +195,20 @@ struct Times {
 impl Times {
     fn of<'s>(shares: impl Iterator<Item = &'s CauseShare>) -> Self {
         let (mut n, mut sum_ns, mut longest) = (0, 0.0, None);
-        // that some of one program are long says nothing of those of another
-        let (mut long, mut programs) = (None, 0);
+        // that some of one culprit are long says nothing of those of another
+        let (mut long, mut culprits) = (None, 0);
         for share in shares {
             n += share.events;
             sum_ns += share.events as f64 * share.mean_event_ns;
             longest = longest.max(share.longest_event_ns);
             long = share.long_events;
-            programs += 1;
+            culprits += 1;
         }
         Self {
             n,
             mean_ns: sum_ns / n.max(1) as f64,
             longest,
-            long: long.filter(|_| programs == 1),
+            long: long.filter(|_| culprits == 1),
         }
     }
 }

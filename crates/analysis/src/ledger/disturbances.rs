@@ -100,7 +100,10 @@ impl EventLengths {
         });
         (events > 0 && sum_ns as f64 >= MOST_OF_THE_TIME * self.sum_ns as f64).then(|| LongEvents {
             events,
-            mean_ns: (sum_ns as f64 / events as f64).min(self.longest_ns as f64),
+            mean_ns: match events {
+                1 => self.longest_ns as f64,
+                _ => (sum_ns as f64 / events as f64).min(self.longest_ns as f64),
+            },
         })
     }
 

@@ -16,8 +16,9 @@
 //!   content that was seen to be pipelined before: what such a client sends in one packet looks
 //!   like one request.
 //!
-//! Where nothing but turns was seen of a connection since it was first seen, those before the doubt ends are left
-//! out, as what came before the recording: whether they are does not depend on how long their responses took.
+//! Where nothing but turns was seen of a connection that was open before the recording, those before the doubt ends are
+//! *early*: they are left out, as what came before the recording is. There are at most fifteen of a connection, and it is
+//! the pauses of its client that decide how many, not how long a response took.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -44,7 +45,7 @@ pub(super) struct Doubt {
     turns: Vec<Turn>,
     /// Two requests or two responses have followed each other since the last turn.
     broken: bool,
-    /// The turns are the first of a connection whose beginning was not seen.
+    /// The turns are all that was seen of a connection that was open before the recording.
     are_first: bool,
 }
 
@@ -58,8 +59,8 @@ impl Doubt {
         }
     }
 
-    /// That of a connection whose beginning was not seen.
-    pub(super) fn of_joined(at: Monotonic) -> Self {
+    /// That of a connection that was open before the recording.
+    pub(super) fn of_first_turns(at: Monotonic) -> Self {
         Self {
             are_first: true,
             ..Self::since(at)
@@ -76,6 +77,17 @@ impl Doubt {
         self.give_up(settled);
         self.since = at;
         self.broken = false;
+        self.are_first = false;
+    }
+
+    /// A response to a request from before the recording left. Returns false if there were turns already.
+    pub(super) fn answered_from_before(&mut self, at: Monotonic) -> bool {
+        let has_begun = self.are_first && self.turns.is_empty();
+        if has_begun {
+            self.since = at;
+            self.broken = false;
+        }
+        has_begun
     }
 
     /// Gives up the turns that are in doubt: they are ambiguous.
@@ -89,7 +101,6 @@ impl Doubt {
     pub(super) fn turn(&mut self, turn: Turn, settled: &mut Vec<Settled>) -> bool {
         if self.broken {
             self.renew(turn.t6, settled);
-            self.are_first = false;
             settled.push(Settled::Ambiguous(turn.slot, turn.t6));
             return false;
         }
@@ -114,14 +125,17 @@ impl Doubt {
     }
 
     /// Ends the doubt, since the server owes nothing: the last turn is certain, those before it are
-    /// ambiguous or, if they are the first of the connection, left out.
+    /// ambiguous or, if they are all that was seen of the connection, early.
     pub(super) fn end(mut self, settled: &mut Vec<Settled>) {
         if let Some(last) = self.turns.pop() {
             let t5 = last.t5.filter(|_| last.at_once);
             settled.push(Settled::Answered(last.slot, t5, last.t6));
         }
-        match self.are_first {
-            true => settled.extend(self.turns.drain(..).map(|turn| Settled::Early(turn.slot))),
+        match self.are_first && !self.broken {
+            true => {
+                let early = |turn: Turn| Settled::Early(turn.slot, turn.t6);
+                settled.extend(self.turns.drain(..).map(early));
+            }
             false => self.give_up(settled),
         }
     }

@@ -25,6 +25,8 @@ pub(super) enum Fate {
     Finished,
     /// It was one of several that a response may have answered.
     Ambiguous,
+    /// The same, since it was not yet known what its connection owed.
+    Early,
     /// It will not be answered any more.
     Unanswered,
     /// It turned out to be the beginning of another request, or one without a response.

@@ -19,6 +19,8 @@ pub struct MatchOptions {
     /// answer the other one any more: threads take requests in the order of arrival, so the probe
     /// missed that response, or it was never sent.
     pub overtaken_after: Nanos,
+    /// When the recording ended, the client had the whole response to each of its requests: the end cuts none off.
+    pub answered: bool,
     /// The server's protocol has no other order than that of the requests on a connection, and everything
     /// that was read from a connection is answered before more is read from it: memcached, Redis and
     /// every loop of blocking reads and writes do that. If this is set, pipelined requests that were
@@ -43,6 +45,7 @@ impl Default for MatchOptions {
             disorder: Nanos::from_millis(1),
             stale_after: Nanos::from_secs(1),
             overtaken_after: Nanos::from_millis(50),
+            answered: false,
             sequential: false,
             datagram_ids: None,
             framing: Framing::OneInTurn,
@@ -80,6 +83,7 @@ impl MatchOptions {
         let framing = context.framing.as_deref().map(str::parse).transpose()?;
         Ok(Self {
             framing: framing.unwrap_or_default(),
+            answered: context.answered,
             stamps: context.stamps,
             datagram_ids: context.datagram_ids.then_some(DatagramIds::Ids),
             hashed_clients: context.hashed_clients,

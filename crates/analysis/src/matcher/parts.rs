@@ -39,7 +39,7 @@ pub(super) enum Role {
     FromBefore,
     /// More of a response that was counted as one of the two.
     Rest,
-    /// The server sends it unasked: the connection is set aside.
+    /// The server sends it unasked: it speaks first, or the connection is set aside.
     Unasked,
 }
 
@@ -51,8 +51,9 @@ pub(super) enum Settled {
     /// It is one of several that may have been answered; the time is that of the last response that
     /// may be to it.
     Ambiguous(Slot, Monotonic),
-    /// It came when it was not yet known what its connection, whose beginning was not seen, owed.
-    Early(Slot),
+    /// It came when it was not yet known what its connection, which was open before the recording, owed; the time is
+    /// that of the response in the same turn.
+    Early(Slot, Monotonic),
     /// It was only the beginning of a request.
     Part(Slot),
     /// It was a part of a request, as far as the turns of this server's connections show.

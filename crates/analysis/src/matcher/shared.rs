@@ -302,7 +302,7 @@ fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &HeldRequest) -> boo
         return false;
     }
     match request.fate {
-        Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,
+        Fate::Finished | Fate::Ambiguous | Fate::Early | Fate::Unanswered | Fate::Part => true,
         Fate::Answered => {
             let thread = threads.get(&request.responder);
             let still = thread.and_then(|thread| thread.answered);
@@ -334,7 +334,11 @@ impl Matched {
                 self.unmatched.push(Unmatched {
                     key: request.key,
                     t1: request.t1,
-                    ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
+                    ambiguous: matches!(
+                        request.fate,
+                        Fate::Doubtful | Fate::Ambiguous | Fate::Early
+                    ),
+                    early: request.fate == Fate::Early,
                     queued: request.t2.is_some(),
                 });
             }

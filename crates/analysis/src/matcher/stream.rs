@@ -138,6 +138,8 @@ pub(super) struct Connection {
     from_its_beginning: bool,
     /// Where the client's stream begins, if that was seen.
     begins: Option<Position>,
+    /// When the server last spoke before the client did.
+    greeted: Option<Monotonic>,
     /// Where the client's stream was when the connection was first seen, unless that was its beginning.
     joined: Option<Position>,
     /// How far the server had read when it sent a response that is taken to be over, since nothing more came
@@ -187,7 +189,7 @@ impl Connection {
             queued: start,
             read: start,
             joined: Some(start),
-            doubt: Some(Doubt::of_joined(at)),
+            doubt: Some(Doubt::since(at)),
             framer: Framer::new(framing, false),
             ..Self::default()
         }
@@ -254,6 +256,14 @@ impl Connection {
     pub(super) fn doubted(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         let doubt = self.doubt.get_or_insert_with(|| Doubt::since(at));
         doubt.renew(at, settled);
+    }
+
+    /// A response to a request from before the recording left.
+    fn answered_from_before(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
+        let has_begun = |doubt: &mut Doubt| doubt.answered_from_before(at);
+        if !self.doubt.as_mut().is_some_and(has_begun) {
+            self.doubted(at, settled);
+        }
     }
 
     /// The connection is closed, or no more of it is seen; `at` is the time if it may still go on.
@@ -503,7 +513,7 @@ impl Connection {
         settled: &mut Vec<Settled>,
     ) -> Role {
         if self.is_from_before(id) && !segment.resent {
-            self.doubted(segment.at, settled);
+            self.answered_from_before(segment.at, settled);
             return self.once(id, Role::FromBefore);
         }
         let position = self.continued(id);
@@ -521,11 +531,13 @@ impl Connection {
             if segment.resent {
                 return Role::Again;
             }
-            if self.begins == Some(position) {
-                // it speaks first, as servers of SMTP, SSH and MySQL do
+            if self.is_greeting(position, segment.at, options) {
                 return Role::Unasked;
             }
-            self.doubted(segment.at, settled);
+            match self.joined == Some(position) {
+                true => self.answered_from_before(segment.at, settled),
+                false => self.doubted(segment.at, settled),
+            }
             return self.without_request(id, position, settled);
         };
         let began = first.at;

@@ -3,6 +3,7 @@
 
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
+use super::doubt::Doubt;
 use super::held::Fate;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
@@ -55,10 +56,18 @@ impl Forgotten {
 
 /// A connection of which data comes in from `start` on. It may owe responses to requests that came in `since`, unless
 /// one that told how far the server had read has left.
-fn joined(shared: &Shared, start: u16, since: Monotonic, answered: Option<u16>) -> Connection {
+fn joined(
+    shared: &Shared,
+    start: u16,
+    (since, forgotten): (Monotonic, Forgotten),
+    answered: Option<u16>,
+) -> Connection {
     let framing = shared.options.framing;
     let mut connection = Connection::joined(start, since, framing).after(answered);
     connection.untouched = answered.is_none() && shared.shows_sockets();
+    if forgotten != Forgotten::Any {
+        connection.doubt = Some(Doubt::of_first_turns(since));
+    }
     connection
 }
 
@@ -162,10 +171,11 @@ impl Streams {
         }
         let start = key.id.wrapping_sub(bytes as u16);
         let since = self.owed_since(client, at, shared.first());
+        let forgotten = self.forgotten;
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            joined(shared, start, since, answered)
+            joined(shared, start, (since, forgotten), answered)
         });
         (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
@@ -413,10 +423,11 @@ impl Streams {
         let client = key.connection;
         self.stay_within_bounds(shared);
         let since = self.owed_since(client, at, shared.first());
+        let forgotten = self.forgotten;
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            joined(shared, start, since, answered)
+            joined(shared, start, (since, forgotten), answered)
         });
         (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
@@ -585,9 +596,10 @@ impl Streams {
                     held.decide(slot, Fate::Ambiguous);
                     found.ambiguous.push(at);
                 }
-                Settled::Early(slot) => {
-                    found.from_before += 1;
-                    held.decide(slot, Fate::Part);
+                Settled::Early(slot, at) => {
+                    held.decide(slot, Fate::Early);
+                    found.ambiguous.push(at);
+                    found.early.push(at);
                 }
                 Settled::Part(slot) => held.decide(slot, Fate::Part),
                 Settled::Joined(slot) => {

@@ -207,6 +207,7 @@ fn a_server_that_drops_what_it_cannot_do_is_overloaded() {
                     key: RequestKey::default(),
                     t1: at(t1),
                     ambiguous: !dropped,
+                    early: false,
                     queued: !dropped,
                 });
             } else {
@@ -247,6 +248,7 @@ fn requests_whose_responses_are_unsure_are_counted() {
             key: RequestKey::default(),
             t1: request.server.t1,
             ambiguous: true,
+            early: false,
             queued: true,
         });
         answers.push(request.server.t6);

@@ -33,6 +33,15 @@ pub(crate) enum Writes {
     Held,
 }
 
+impl Writes {
+    const fn event(self, tid: Tid, key: RequestKey) -> EventKind {
+        match self {
+            Self::OfThread => EventKind::WriteCalled { tid },
+            Self::Known | Self::Held => EventKind::SegmentWritten { tid, key },
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connections {
     pub(crate) seed: u64,
@@ -50,6 +59,8 @@ pub(crate) struct Connections {
     pub(crate) resent: f64,
     /// Chance that two segments swap their places.
     pub(crate) swapped: f64,
+    /// Whether the server speaks first on a connection.
+    pub(crate) greets: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +100,9 @@ struct World {
     model: Connections,
 }
 
+/// The thread that greets.
+const ACCEPTOR: Tid = 999;
+
 const NEVER: Monotonic = Monotonic::from_nanos_since_boot(0);
 
 impl Connections {
@@ -118,6 +132,9 @@ impl Connections {
                 push: false,
             };
             world.emit(1, open);
+            if self.greets {
+                world.greet(n);
+            }
         }
         while world.clients.iter().any(|c| c.left > 0 || c.under_way > 0) {
             world.arrivals();
@@ -152,6 +169,21 @@ impl World {
         let at = Monotonic::from_nanos_since_boot(self.now);
         self.events.push(Event { at, cpu, kind });
         at
+    }
+
+    /// The server writes before the client has sent anything, by a thread that serves no requests.
+    fn greet(&mut self, n: usize) {
+        let (tid, key) = (ACCEPTOR, self.key(n));
+        let write = self.model.writes.event(tid, key);
+        self.emit(0, write);
+        let left = EventKind::SegmentOut {
+            tid,
+            key,
+            more: false,
+            resent: false,
+            limit: None,
+        };
+        self.emit(0, left);
     }
 
     fn arrivals(&mut self) {
@@ -275,13 +307,7 @@ impl World {
             if self.clients[n].under_way < self.model.in_flight && self.chance(0.3) {
                 self.send(n);
             }
-            let write = self.emit(
-                0,
-                match self.model.writes {
-                    Writes::OfThread => EventKind::WriteCalled { tid },
-                    Writes::Known | Writes::Held => EventKind::SegmentWritten { tid, key },
-                },
-            );
+            let write = self.emit(0, self.model.writes.event(tid, key));
             t5.get_or_insert(write);
             let held = self.model.writes == Writes::Held;
             if held && !last {

@@ -396,6 +396,7 @@ mod tests {
             key: RequestKey::default(),
             t1: Monotonic::from_nanos_since_boot(1),
             ambiguous: true,
+            early: false,
             queued: true,
         };
         let mut matched = Matched {

@@ -199,6 +199,7 @@ pub fn measure(
     context.started_unix_s = started_unix_s;
     let from = if with_warm_up { began } else { began + warm_up };
     context.measure_from_ns = Some(from.nanos_since_boot());
+    context.answered = load.is_answered();
     let LoadSink {
         writer, occupancy, ..
     } = recording;

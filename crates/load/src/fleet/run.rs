@@ -79,6 +79,12 @@ impl FleetRun {
             && entries.any(|entry| is_answered(&entry))
     }
 
+    /// Whether all requests were answered, those of the warm-up, too.
+    pub fn is_answered(&self) -> bool {
+        let mut entries = self.runs.iter().flat_map(|run| run.record.iter());
+        entries.all(|entry| entry.times.received.is_some())
+    }
+
     /// Makes the warm-up a part of the measurement.
     pub fn count_warm_up(&mut self) {
         for run in &mut self.runs {

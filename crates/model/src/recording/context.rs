@@ -47,6 +47,9 @@ pub struct RecordingContext {
     pub measure_from_ns: Option<u64>,
     /// How long the client waits, where it is ours; else the longest sojourn that is considered.
     pub timeout_ns: Option<Nanos>,
+    /// When the recording ended, the client had the whole response to each of its requests.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub answered: bool,
     /// The server answers each connection's requests in order, and answers all that it has read
     /// before it reads more.
     pub sequential: bool,

@@ -5,9 +5,9 @@
 
 use taillab_model::explanation::{
     Activity, ApplicationAt, ApplicationPart, Band, BandPart, Cause, CauseShare, Clustering,
-    Culprit, DividedRatio, Explanation, FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit,
-    NamedCurve, PredictedPoint, Prediction, RatioPart, Share, SlowRequest, Stretch, ThreadActivity,
-    UpstreamAnswers, WorkerShare,
+    Culprit, DividedRatio, Explanation, FanOut, Finding, FitPoint, HeatMap, Inversions, LongEvents,
+    ModelFit, NamedCurve, PredictedPoint, Prediction, RatioPart, Share, SlowRequest, Stretch,
+    ThreadActivity, UpstreamAnswers, WorkerShare,
 };
 use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
 use taillab_model::{Distribution, Monotonic, Nanos, Tid};
@@ -284,7 +284,10 @@ fn causes(n: u64) -> Vec<CauseShare> {
             mean_event_ns: mean_ns,
             median_event_ns: (events > 0).then_some(Nanos::new((0.8 * mean_ns) as u64)),
             longest_event_ns: (events > 0).then_some(Nanos::new((4.1 * mean_ns) as u64)),
-            long_events: None,
+            long_events: (events > 6).then_some(LongEvents {
+                events: events / 6,
+                mean_ns: 3.8 * mean_ns,
+            }),
             requests_per_event: each,
         }
     };

@@ -288,19 +288,19 @@ fn changes(pairs: &[Pair], of: f64) -> BTreeMap<&'static str, f64> {
 /// The truth, shifted in time against the charges: any correlation is then chance. `None` if single
 /// requests have no truth.
 fn placebo(blocks: &[&[RequestCharge]]) -> Option<Criterion> {
-    /// The number of shifts, each by a different part of a block: a periodic injection may be in step
-    /// with one of them.
-    const SHIFTS: usize = 7;
+    /// The number of shifts, from an eighth of a block to seven eighths: so many that a periodic injection is in step with
+    /// as few of them as by chance. Of seven, an injection into each hundredth request was with three.
+    const SHIFTS: usize = 64;
     blocks.iter().any(|requests| !requests.is_empty()).then(|| {
         let shifted = |requests: &&[RequestCharge]| {
             let of = |shift: usize| {
-                let by = shift * requests.len() / (SHIFTS + 1);
+                let by = requests.len() / 8 + shift * requests.len() * 3 / (4 * SHIFTS);
                 correlation(requests.iter().enumerate().map(|(place, request)| {
                     let truth = requests[(place + by) % requests.len()].truth;
                     RequestCharge { truth, ..*request }
                 }))
             };
-            let mean = (1..=SHIFTS).map(of).sum::<f64>() / SHIFTS as f64;
+            let mean = (0..SHIFTS).map(of).sum::<f64>() / SHIFTS as f64;
             (mean, 1.0)
         };
         let shifted: Vec<(f64, f64)> = blocks.iter().map(shifted).collect();

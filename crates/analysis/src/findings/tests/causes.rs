@@ -77,6 +77,10 @@ fn the_few_long_times_are_told_apart_from_the_many_short_ones() {
     let said = "3,769 times, 578 µs each (50 of them 30.6 ms), delayed";
     let text = case.texts().remove(0);
     assert!(text.contains(said), "{text}");
+    case.causes[0].longest_event_ns = Some(Nanos::from_millis(2_000));
+    let said = "(50 of them 30.6 ms, up to 2.00 s), delayed";
+    let text = case.texts().remove(0);
+    assert!(text.contains(said), "{text}");
     if let Some(long) = &mut case.causes[0].long_events {
         long.events = 1;
     }

@@ -1,4 +1,4 @@
-//! What a server sends on a connection that answers no request.
+//! What a server sends on a connection that answers no request: greetings, news, interim responses.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -46,6 +46,25 @@ impl Connection {
         Self { stray, ..self }
     }
 
+    /// Whether the server speaks first here, as those of SMTP, SSH and MySQL do: nothing has come in that this could
+    /// answer. What comes after a pause is something else.
+    pub(super) fn is_greeting(
+        &mut self,
+        position: Position,
+        at: Monotonic,
+        options: &MatchOptions,
+    ) -> bool {
+        let soon = |before| at.saturating_since(before) <= options.overtaken_after;
+        let nothing_came = self.begins == Some(position) && self.next == position;
+        let is_greeting = nothing_came && self.greeted.is_none_or(soon);
+        if is_greeting {
+            self.greeted = Some(at);
+            // nor did its write lead to a response
+            self.writes.end_batch(position);
+        }
+        is_greeting
+    }
+
     /// The role of a part of a response that came when nothing was open.
     pub(super) fn without_request(
         &mut self,
@@ -84,7 +103,7 @@ impl Connection {
         let in_pieces = self.longest_gap * 4 > options.overtaken_after;
         let last = self.departures.last().map(|last| last.segment.at);
         let near = last.is_some_and(|last| now.saturating_since(last) <= self.longest_gap * 2);
-        in_pieces && near || self.goes_on(now, options)
+        !options.answered && (in_pieces && near || self.goes_on(now, options))
     }
 
     /// No more is seen of a response that may go on, so it is not known when it ends.

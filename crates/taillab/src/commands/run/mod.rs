@@ -323,6 +323,7 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
         Transport::Tcp => MatchOptions::for_streams(timeout, experiment.server.is_sequential()),
     };
     MatchOptions {
+        answered: load.is_answered(),
         stamps: experiment.probe.stamps,
         ..options
     }
