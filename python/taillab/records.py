@@ -820,7 +820,7 @@ class Exclusions(Record):
 
     early: int
     """Requests to connections that were open before the recording, from when it was not yet known what these
-    owed: at most fifteen each.
+    owed: at most fourteen each.
     """
     elsewhere: int
     """Requests over TCP to the server's port that none of its sockets received: packets that pass through

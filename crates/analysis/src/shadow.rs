@@ -74,6 +74,10 @@ impl CountAndSum {
     }
 }
 
+fn sum(cells: &[CountAndSum]) -> CountAndSum {
+    cells.iter().fold(CountAndSum::default(), |a, b| a.plus(*b))
+}
+
 /// A range of lengths that hardly any request has.
 struct Gap {
     /// The shortest above it, divided by the longest below it.
@@ -125,15 +129,7 @@ impl Shadow {
     /// The slow requests and their shadow; `None` if the work of all is about as long.
     pub(crate) fn finish(&self) -> Option<SlowRequests> {
         let first = self.first_slow()?;
-        let sum =
-            |cells: &[CountAndSum]| cells.iter().fold(CountAndSum::default(), |a, b| a.plus(*b));
         let (others, slow) = (sum(&self.own[..first]), sum(&self.own[first..]));
-        let slow_ns = |cells: &[u64]| cells.iter().sum::<u64>();
-        let theirs = slow_ns(&self.own_slow_ns[first..]);
-        let is_exception = slow.n as f64 <= FEW * (slow.n + others.n) as f64;
-        if !is_exception || theirs < slow_ns(&self.own_slow_ns[..first]) {
-            return None;
-        }
         let mean_ns = slow.mean_ns();
         let least = cell((mean_ns / DELAYED).max(1), BITS).min(self.delays.len());
         let delayed = sum(&self.delays[least..]);
@@ -164,13 +160,26 @@ impl Shadow {
         found
     }
 
-    /// The first cell above the widest gap, if that is wide enough.
+    /// The first cell above the widest gap between two groups: one in which no request lies, if there is such a one.
     fn first_slow(&self) -> Option<usize> {
         let gaps = (2..self.own.len()).filter_map(|first| Some((self.gap_below(first)?, first)));
-        let wide = gaps.filter(|(gap, _)| gap.width >= APART);
-        let clear = |(gap, _): &(Gap, usize)| gap.width / (1.0 + STRAGGLERS_COUNT * gap.stragglers);
-        let (_, first) = wide.max_by(|a, b| clear(a).total_cmp(&clear(b)))?;
+        let gaps = gaps.filter(|(gap, first)| gap.width >= APART && self.are_exceptions(*first));
+        let clear = |gap: &Gap| gap.width / (1.0 + STRAGGLERS_COUNT * gap.stragglers);
+        let rank = |gap: &Gap| (gap.stragglers == 0.0, clear(gap));
+        let (_, first) = gaps.max_by(|(a, _), (b, _)| {
+            let (a, b) = (rank(a), rank(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        })?;
         Some(first)
+    }
+
+    /// Whether the requests from this cell on are few, and have most of the slow service.
+    fn are_exceptions(&self, first: usize) -> bool {
+        let (others, slow) = (sum(&self.own[..first]), sum(&self.own[first..]));
+        let slow_ns = |cells: &[u64]| cells.iter().sum::<u64>();
+        let theirs = slow_ns(&self.own_slow_ns[first..]);
+        let are_few = slow.n as f64 <= FEW * (slow.n + others.n) as f64;
+        are_few && theirs >= slow_ns(&self.own_slow_ns[..first])
     }
 
     /// The gap under this cell.
@@ -275,6 +284,23 @@ mod tests {
         assert_eq!(found.mean_own_ns, Nanos::new(5_300_000));
     }
 
+    /// Twenty scripts of 30 ms do not make stragglers of five of 3 ms, which stand out as well, nor does one request that
+    /// took longer than all slow ones hide these.
+    #[test]
+    fn two_groups_of_slow_ones_are_both_slow_and_a_longer_one_hides_none() {
+        let mut shadow = Shadow::default();
+        (0..2_000).for_each(|_| shadow.add_own((50_000, true), 0, None));
+        (0..5).for_each(|_| shadow.add_own((3_000_000, true), 2_900_000, None));
+        (0..20).for_each(|_| shadow.add_own((30_000_000, true), 29_900_000, None));
+        assert_eq!(shadow.finish().map(|slow| slow.requests), Some(25));
+
+        let mut shadow = Shadow::default();
+        (0..2_000).for_each(|_| shadow.add_own((1_000_000, true), 0, None));
+        (0..27).for_each(|_| shadow.add_own((4_000_000, true), 3_000_000, None));
+        shadow.add_own((20_000_000, true), 19_000_000, None);
+        assert_eq!(shadow.finish().map(|slow| slow.requests), Some(28));
+    }
+
     #[test]
     fn the_shortest_of_the_slow_ones_are_no_stragglers() {
         let mut shadow = Shadow::default();
@@ -296,13 +322,13 @@ mod tests {
         assert_eq!(shadow.finish().map(|slow| slow.requests), Some(12));
     }
 
-    /// A script of which the probe did not see a part counts, and its length is that of the others.
+    /// A script that the probe did not see for most of its time counts, and its length is that of the others.
     #[test]
     fn work_that_was_seen_in_part_does_not_shorten_the_mean() {
         let mut shadow = Shadow::default();
         (0..10_000).for_each(|_| shadow.add_own((50_000, true), 0, None));
         (0..11).for_each(|_| shadow.add_own((33_000_000, true), 32_900_000, None));
-        shadow.add_own((25_000_000, false), 24_900_000, None);
+        shadow.add_own((3_000_000, false), 2_900_000, None);
         let found = shadow.finish().unwrap();
         assert_eq!(
             (found.requests, found.mean_own_ns),

@@ -364,13 +364,13 @@ fn a_server_that_answers_what_it_has_not_read_does_not_speak_first() {
     let mut talk = Talk::opened(40_000);
     let exchange = |_| {
         talk.wait(1_000_000);
-        let ends = (talk.sends(b"request"), talk.answers(b"response"));
+        talk.sends(b"request");
+        talk.answers(b"response");
         talk.reads();
-        ends
     };
-    let truth: Vec<_> = (0..40).map(exchange).collect();
+    (0..40).for_each(exchange);
     let found = matched(&talk.events, Framing::OneInTurn);
-    assert!(ends(&found).iter().all(|one| truth.contains(one)));
+    assert_eq!(ends(&found), []);
     assert_eq!((responses(&found), found.early.len()), (40, 0));
 }
 

@@ -414,7 +414,7 @@ pub struct Exclusions {
     /// Responses to requests from before the recording.
     pub from_before: u64,
     /// Requests to connections that were open before the recording, from when it was not yet known what these owed: at
-    /// most fifteen each.
+    /// most fourteen each.
     pub early: u64,
     /// Requests over TCP to the server's port that none of its sockets received: packets that pass through this
     /// machine, or that nobody accepts.

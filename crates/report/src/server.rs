@@ -223,7 +223,8 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
     }
 }
 
-/// What came to the server's port, or left it, and is no request to the server or no response of it.
+/// What came to the server's port, or left it, and is no request to the server or no response of it, or is not known to
+/// belong together.
 pub(crate) fn left_out(result: &ServerResult) -> Option<String> {
     let Exclusions {
         early,

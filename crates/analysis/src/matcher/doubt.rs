@@ -17,7 +17,7 @@
 //!   like one request.
 //!
 //! Where nothing but turns was seen of a connection that was open before the recording, those before the doubt ends are
-//! *early*: they are left out, as what came before the recording is. There are at most fifteen of a connection, and it is
+//! *early*: they are left out, as what came before the recording is. There are at most fourteen of a connection, and it is
 //! the pauses of its client that decide how many, not how long a response took.
 
 use taillab_model::{Monotonic, Nanos};

@@ -138,7 +138,7 @@ pub(super) struct Connection {
     from_its_beginning: bool,
     /// Where the client's stream begins, if that was seen.
     begins: Option<Position>,
-    /// When the server last spoke before the client did.
+    /// When the server began to speak before the client did.
     greeted: Option<Monotonic>,
     /// Where the client's stream was when the connection was first seen, unless that was its beginning.
     joined: Option<Position>,

@@ -5,6 +5,7 @@ use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
 use super::doubt::Doubt;
 use super::held::Fate;
+use super::options::MatchOptions;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
 use super::shared::{Shared, leaves};
@@ -60,12 +61,16 @@ fn joined(
     shared: &Shared,
     start: u16,
     (since, forgotten): (Monotonic, Forgotten),
-    answered: Option<u16>,
+    unseen: Option<Unseen>,
 ) -> Connection {
     let framing = shared.options.framing;
+    let answered = unseen.as_ref().map(|unseen| unseen.read);
     let mut connection = Connection::joined(start, since, framing).after(answered);
     connection.untouched = answered.is_none() && shared.shows_sockets();
-    if forgotten != Forgotten::Any {
+    // otherwise its beginning may have been missed, or forgotten
+    let pause = shared.options.overtaken_after;
+    let was_open = unseen.is_none_or(|unseen| shared.has_begun_within(pause, unseen.last));
+    if was_open && forgotten == Forgotten::None {
         connection.doubt = Some(Doubt::of_first_turns(since));
     }
     connection
@@ -174,8 +179,12 @@ impl Streams {
         let forgotten = self.forgotten;
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
-            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            joined(shared, start, (since, forgotten), answered)
+            joined(
+                shared,
+                start,
+                (since, forgotten),
+                self.unseen.remove(&client),
+            )
         });
         (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
@@ -426,8 +435,12 @@ impl Streams {
         let forgotten = self.forgotten;
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
-            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
-            joined(shared, start, (since, forgotten), answered)
+            joined(
+                shared,
+                start,
+                (since, forgotten),
+                self.unseen.remove(&client),
+            )
         });
         (connection.seen, connection.number) = (Some(at), client);
         if connection.of_others {
@@ -528,10 +541,15 @@ impl Streams {
         let upto = self.most.forget_upto(seen, idle);
         let goes = |seen: Option<Monotonic>| seen.is_none_or(|seen| seen <= upto);
         let mut in_use = 0;
+        // the recording goes on, and so may the responses
+        let options = MatchOptions {
+            answered: false,
+            ..shared.options
+        };
         for (_, mut connection) in self.by_client.extract_if(|_, other| goes(other.seen)) {
             in_use += u64::from(connection.seen.is_some_and(|seen| seen > idle));
             connection.learn(&self.turns, &shared.options);
-            connection.end(shared.last, &shared.options, &mut self.settled);
+            connection.end(shared.last, &options, &mut self.settled);
         }
         self.forgotten = match (in_use, self.forgotten) {
             (0, Forgotten::None | Forgotten::Idle) => Forgotten::Idle,

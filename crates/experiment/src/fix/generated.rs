@@ -108,6 +108,7 @@ impl<'r> GeneratedLoad<'r> {
         let mut context = self.context.clone();
         let from = load.start().map(|at| at + WARM_UP);
         context.measure_from_ns = from.map(Monotonic::nanos_since_boot);
+        context.answered = load.is_answered();
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
         let asked = self.probe.upstreams();

@@ -199,7 +199,8 @@ pub fn measure(
     context.started_unix_s = started_unix_s;
     let from = if with_warm_up { began } else { began + warm_up };
     context.measure_from_ns = Some(from.nanos_since_boot());
-    context.answered = load.is_answered();
+    let is_whole = recording.dropped == 0 && recording.writer.out().failure().is_none();
+    context.answered = is_whole && load.is_answered();
     let LoadSink {
         writer, occupancy, ..
     } = recording;

@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_without_its_response_leaves_a_load_unanswered() {
+        let fleet = |runs| FleetRun {
+            runs,
+            stopped: None,
+        };
+        assert!(fleet(vec![run(&[])]).is_answered());
+        assert!(!fleet(vec![run(&[]), run(&[(10, 50)])]).is_answered());
+    }
+
+    #[test]
     fn what_a_thread_sent_late_comes_after_what_others_sent_before() {
         let fleet = FleetRun {
             runs: vec![

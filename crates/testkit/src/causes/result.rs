@@ -288,13 +288,16 @@ fn changes(pairs: &[Pair], of: f64) -> BTreeMap<&'static str, f64> {
 /// The truth, shifted in time against the charges: any correlation is then chance. `None` if single
 /// requests have no truth.
 fn placebo(blocks: &[&[RequestCharge]]) -> Option<Criterion> {
-    /// The number of shifts, from an eighth of a block to seven eighths: so many that a periodic injection is in step with
-    /// as few of them as by chance. Of seven, an injection into each hundredth request was with three.
+    /// The number of shifts, from an eighth of a block to seven eighths. They are spread by the golden section, so that a
+    /// periodic injection is in step with as few of them as by chance: of seven at even distances, an injection into each
+    /// hundredth request was with three.
     const SHIFTS: usize = 64;
+    const GOLDEN_SECTION: f64 = 0.618_033_988_75;
     blocks.iter().any(|requests| !requests.is_empty()).then(|| {
         let shifted = |requests: &&[RequestCharge]| {
             let of = |shift: usize| {
-                let by = requests.len() / 8 + shift * requests.len() * 3 / (4 * SHIFTS);
+                let place = (shift as f64 * GOLDEN_SECTION).fract();
+                let by = (requests.len() as f64 * (0.125 + 0.75 * place)) as usize;
                 correlation(requests.iter().enumerate().map(|(place, request)| {
                     let truth = requests[(place + by) % requests.len()].truth;
                     RequestCharge { truth, ..*request }

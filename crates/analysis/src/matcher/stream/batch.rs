@@ -17,8 +17,8 @@
 //!   server's clients send in parts, see `turns.rs`. A server that reads on is not sequential.
 //! - After an ambiguous batch of a server that is not known to be sequential, and on a connection
 //!   whose beginning was not seen, it is unknown how many responses are still to come: what arrives
-//!   on the connection is in doubt until that is clear; see `doubt.rs`. What a server says before anything has come in
-//!   leaves no doubt; see `unasked.rs`.
+//!   on the connection is in doubt until that is clear; see `doubt.rs`. Where no content is followed, what a server
+//!   says before anything has come in leaves no doubt; see `unasked.rs`.
 //!
 //! **Which segments.** A segment that is sent again never moves T6. While the socket had more to
 //! send after the last segment, the response goes on; after that, a further segment belongs to it

@@ -58,7 +58,7 @@ impl Connection {
         let nothing_came = self.begins == Some(position) && self.next == position;
         let is_greeting = nothing_came && self.greeted.is_none_or(soon);
         if is_greeting {
-            self.greeted = Some(at);
+            self.greeted.get_or_insert(at);
             // nor did its write lead to a response
             self.writes.end_batch(position);
         }
@@ -103,7 +103,7 @@ impl Connection {
         let in_pieces = self.longest_gap * 4 > options.overtaken_after;
         let last = self.departures.last().map(|last| last.segment.at);
         let near = last.is_some_and(|last| now.saturating_since(last) <= self.longest_gap * 2);
-        !options.answered && (in_pieces && near || self.goes_on(now, options))
+        !options.answered && in_pieces && near || self.goes_on(now, options)
     }
 
     /// No more is seen of a response that may go on, so it is not known when it ends.

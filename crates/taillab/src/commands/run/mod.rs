@@ -302,7 +302,11 @@ fn measurement_facts(
         conditions: conditions(environment, recorded),
         ..MeasurementFacts::default()
     };
-    Ok((facts, match_options(load, experiment, *rate_per_s)))
+    let options = MatchOptions {
+        answered: recorded.context.answered,
+        ..match_options(load, experiment, *rate_per_s)
+    };
+    Ok((facts, options))
 }
 
 fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> MatchOptions {
@@ -323,7 +327,6 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
         Transport::Tcp => MatchOptions::for_streams(timeout, experiment.server.is_sequential()),
     };
     MatchOptions {
-        answered: load.is_answered(),
         stamps: experiment.probe.stamps,
         ..options
     }
