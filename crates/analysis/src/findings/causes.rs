@@ -18,7 +18,7 @@ const NAMED_PART: f64 = 0.1;
 /// Those that are not named are mentioned where they have at least this part of the cause together.
 const MENTIONED_PART: f64 = 0.05;
 
-/// The longest event is told if it is so many times as long as the mean, and no few take most of the time.
+/// The longest event is told if it is so many times as long as the mean of the events that are told before it.
 const MUCH_LONGER: f64 = 3.0;
 
 /// A mitigation that leaves a larger share of the percentile is not advised.

@@ -84,16 +84,13 @@ impl EventLengths {
             below += **n;
             2 * below >= self.n && below > 0
         })?;
-        Some(Nanos::new(self.middle_of(found).min(self.longest_ns)))
+        Some(Nanos::new(middle_of(found).min(self.longest_ns)))
     }
 
     /// The long ones, if few take most of the time: a mean over many short and few long ones describes neither.
     pub fn long(&self) -> Option<LongEvents> {
         let least = LONG * self.mean_ns();
-        let cells = self
-            .cells
-            .iter()
-            .map(|(&cell, &n)| (self.middle_of(cell), n));
+        let cells = self.cells.iter().map(|(&cell, &n)| (middle_of(cell), n));
         let long = cells.filter(|(length, _)| *length as f64 >= least);
         let (events, sum_ns) = long.fold((0, 0), |(events, sum), (length, n)| {
             (events + n, sum + n * length)
@@ -106,11 +103,12 @@ impl EventLengths {
             },
         })
     }
+}
 
-    fn middle_of(&self, cell: u32) -> u64 {
-        let (least, width) = cell_of(cell as usize, BITS);
-        least + (width - 1) / 2
-    }
+/// The length in the middle of a cell of the histogram.
+fn middle_of(cell: u32) -> u64 {
+    let (least, width) = cell_of(cell as usize, BITS);
+    least + (width - 1) / 2
 }
 
 /// Where a disturbance is: neither two CPUs nor two sleeping workers share one.
