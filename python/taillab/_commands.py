@@ -57,7 +57,7 @@ def run(
         rate: load in requests per second.
         utilization: load as a share of the capacity, from 0 to 1, or `"50%"`.
         duration: length of the measurement.
-        connect: how long a TCP connection lasts: `"once"` opened, it is kept, or `"each"` request has one of its own.
+        connect: whether TCP connections are opened `"once"`, before the load, or by `"each"` request when it is due.
         experiment: an experiment file (TOML).
         fix: try the mitigations with the best forecasts.
         save_capture: also save the recorded kernel events, for `explain`.
@@ -165,9 +165,9 @@ def load_test(
         rate: load in requests per second; several, `"5k..50k:5k"` (a sweep), or `"max"`.
         utilization: load as a share of the capacity, from 0 to 1, which is measured first; or several.
         duration: length of the measurement [default: 10s].
-        connect: how long a TCP connection lasts: `"once"` opened, it is kept, or `"each"` request has one of its own;
-            `connections` are open at once.
-        connections: connections [default: HTTP and Redis 128, else 16; with `connect="each"` 1024].
+        connect: whether TCP connections are opened `"once"`, before the load, or by `"each"` request when it is due;
+            at most `connections` are then open at once.
+        connections: connections [default: 128 where `pipeline` has a limit, else 16; with `connect="each"` 1024].
         threads: threads that send and receive, each on its own CPU [default: 1].
         find: search for the highest rate that meets this, e.g. `"p99.9<=200us"`.
         limits: limits on the client's response time.

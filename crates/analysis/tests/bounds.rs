@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::last_segment;
 use taillab_analysis::timeline::TimelineBuilder;
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Matcher, Windows};
 use taillab_model::{
@@ -58,16 +59,7 @@ fn exchange(n: u32, tid: Tid, from_ns: u64, sent: Option<u16>) -> Vec<Event> {
             },
         ),
         (0, EventKind::SegmentWritten { tid, key: end }),
-        (
-            0,
-            EventKind::SegmentOut {
-                tid,
-                key: end,
-                more: false,
-                resent: false,
-                limit: None,
-            },
-        ),
+        (0, last_segment(tid, end)),
         (0, switch(tid, 0)),
     ];
     let place = |place: usize| from_ns + 10_000 * place as u64;

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use common::connections::{Connections, Style, Traffic, Writes};
+use common::last_segment;
 use proptest::prelude::*;
 use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::{
@@ -209,16 +210,7 @@ fn exchange(connection: u32, ns: u64, id: u16) -> Vec<Event> {
             },
         ),
         event(300, EventKind::SegmentWritten { tid: 9, key }),
-        event(
-            400,
-            EventKind::SegmentOut {
-                tid: 9,
-                key,
-                more: false,
-                resent: false,
-                limit: None,
-            },
-        ),
+        event(400, last_segment(9, key)),
     ]
 }
 

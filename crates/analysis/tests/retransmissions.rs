@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::common::last_segment;
 use crate::common::talk::Talk;
 use taillab_analysis::matched::SentAgain;
 use taillab_analysis::timeline::Timeline;
@@ -92,13 +93,7 @@ fn serve(events: &mut Vec<Event>, mut now: u64, key: RequestKey) -> u64 {
     add(events, now + 5_000, read);
     now += SERVICE;
     add(events, now, EventKind::SegmentWritten { tid, key });
-    let out = EventKind::SegmentOut {
-        tid,
-        key,
-        more: false,
-        resent: false,
-        limit: None,
-    };
+    let out = last_segment(tid, key);
     add(events, now + 1_000, out);
     add(events, now + 2_000, switched(tid, 0));
     now

@@ -278,7 +278,7 @@ fn clients_with_too_few_connections_are_told_how_many_they_need() {
     assert_eq!(waited(0.01), None);
     let said = waited(0.034).unwrap();
     assert!(
-        said.contains("3.4") && said.contains("about 340 of them"),
+        said.contains("3.4") && said.contains("about 340 connections"),
         "{said}"
     );
 }
@@ -725,7 +725,7 @@ fn each_warning_is_found() {
         }),
         (
             "blind_windows",
-            "was blind in 5 windows, 1.00 ms at most on all CPUs together, that",
+            "was blind in 5 windows (at most 1.00 ms on all CPUs together), and",
             |s| {
                 s.server.matching.blind_windows = 5;
                 s.server.matching.blind_ns = Nanos::from_millis(1);

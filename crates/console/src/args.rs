@@ -55,7 +55,8 @@ pub struct LimitArgs {
 /// Options of the analysis of a recording: of `taillab trace` and `taillab explain`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct AnalysisArgs {
-    /// Service time of the ideal server [default: the workers' busy time per request]
+    /// Service time of the ideal server [default: what a request cost in the recording's busy
+    /// periods]
     #[arg(long, value_name = "TIME", value_parser = positive)]
     pub service_time: Option<Nanos>,
     /// Workers of the ideal server [default: the threads that served requests, at most one per CPU]

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 pub enum DiskError {
     /// Too little room.
     #[error(
-        "{path} has {} free and the run needs up to {}: free space, choose another folder (-o), or \
-         shorten the run (--duration)", Bytes(*free_bytes), Bytes(*needed_bytes)
+        "{path} has {} free and the result needs up to {}: free space, choose another folder (-o), or \
+         measure less (-d; rtt: --count, --runs)", Bytes(*free_bytes), Bytes(*needed_bytes)
     )]
     Full {
         /// The folder for the result.

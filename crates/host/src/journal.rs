@@ -50,7 +50,8 @@ const EXEC_PAUSE: Duration = Duration::from_millis(20);
 pub enum JournalError {
     /// A file or folder of the journal cannot be used.
     #[error(
-        "cannot {what} {path}: {source}; without its journal taillab could not clean up after a crash"
+        "cannot {what} {path}: {source}; make room there, or make it writable: without its journal taillab could not clean up \
+         after a crash"
     )]
     File {
         /// `make`, `write`, …

@@ -21,7 +21,9 @@ pub enum NetnsError {
     )]
     NoPrivilege,
     /// The kernel was built without network namespaces.
-    #[error("this kernel has no network namespaces (CONFIG_NET_NS): use --testbed loopback")]
+    #[error(
+        "this kernel has no network namespaces (CONFIG_NET_NS): use loopback (run: --testbed loopback; rtt: --link loopback)"
+    )]
     NoSupport,
     /// Anything else.
     #[error("cannot {what} a network namespace: {source}")]

@@ -64,7 +64,7 @@ pub enum VethError {
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
     /// The link did not come up.
-    #[error("the link {device} is still {state} after {} s: see dmesg, or use --testbed loopback", waited.as_secs())]
+    #[error("the link {device} is still {state} after {} s: see dmesg, or use loopback (run: --testbed loopback; rtt: --link loopback)", waited.as_secs())]
     Down {
         /// The interface.
         device: &'static str,
@@ -90,7 +90,7 @@ fn remedy_for(message: &str) -> &'static str {
     if message.contains("not permitted") {
         "; run as root (sudo), or with CAP_NET_ADMIN"
     } else if message.contains("Unknown device type") || message.contains("not supported") {
-        "; this kernel has no veth (modprobe veth), use --testbed loopback"
+        "; this kernel has no veth (modprobe veth), use loopback (run: --testbed loopback; rtt: --link loopback)"
     } else {
         ""
     }

@@ -44,8 +44,8 @@ pub struct CauseInfo {
     pub advice: Option<&'static str>,
 }
 
-const SERVER: &str = "Only a change to the server helps: the slowest requests, on the page, show \
-                      in which calls it sleeps.";
+const SERVER: &str = "Only a change to the server helps: the slowest requests (report.html, or \
+                      --slowest 3) show in which calls it sleeps.";
 const STACK: &str =
     "Look at where packets are received: compare the stages T1 to T2 and T5 to T6, and see RPS.";
 
@@ -265,7 +265,7 @@ causes! {
         blame: "requests that themselves take longer than t, undisturbed on the core",
         absence: "request that takes longer than t on the CPU",
         advice: "Look at what these requests ask for: take a profile of the server during the \
-                 slowest ones (the page says when they were).",
+                 slowest ones (report.html, or --slowest 3, says when they were).",
     }
     /// The worker's CPU was slower than usual: the same work took longer, while nothing else ran.
     SlowCpu: Outside {

@@ -48,8 +48,8 @@ mitigations! {
         "the server's threads under SCHED_FIFO",
         treats [Background, Order],
         costs "a server that never sleeps starves every other thread on its CPUs, including \
-               ksoftirqd; without rt-runtime, the kernel stops the server for 50 ms of each second \
-               at full load";
+               ksoftirqd, and can lock them up: the limit on real-time threads is lifted, too (as by \
+               rt-runtime)";
     RT_RUNTIME = "rt-runtime",
         "no limit on the time of real-time threads (sched_rt_runtime_us = -1)",
         treats [Throttled],

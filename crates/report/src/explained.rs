@@ -279,7 +279,9 @@ pub(crate) fn fit_sentence(fit: Option<&ModelFit>, verdict: &Verdict) -> String 
     let Some(fit) = fit else {
         let text = match verdict.holds(ClaimName::Causes) {
             false => "No forecasts: the verdict withdraws them, and says why.",
-            true => "No forecasts: too few requests to check a model of the server; trace longer.",
+            true => {
+                "No forecasts: too few requests to check a model of the server; measure for longer (-d)."
+            }
         };
         return text.to_owned();
     };

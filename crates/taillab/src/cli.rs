@@ -247,10 +247,15 @@ mod tests {
         let mut texts: Vec<(String, String)> = [
             "README.md",
             "CONTRIBUTING.md",
-            "docs/tune.md",
-            "docs/tutorial.md",
+            "docs/advice.md",
+            "docs/causes.md",
+            "docs/fix.md",
+            "docs/packages.md",
             "docs/recipes.md",
             "docs/since-the-papers.md",
+            "docs/tune.md",
+            "docs/tutorial.md",
+            "docs/verdict.md",
         ]
         .map(|name| {
             let text = fs::read_to_string(root.join(name)).unwrap();

@@ -19,8 +19,8 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
             facts.above_p99()
         );
         let advice = if facts.disturbances {
-            "Record for longer, with a canary on the server's CPUs: it distinguishes hypervisor \
-             stalls from slow code."
+            "Record for longer. With `trace`, also leave taillab a CPU that the server does not use: \
+             from there it sees when the hypervisor stops the server's."
         } else {
             "Record again with `--disturbances all`."
         };
@@ -52,13 +52,18 @@ pub(super) fn sent_again(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
+/// Where nothing else is known to have hidden what a CPU did.
+const OF_PROCESS_1: &str = "Some kernels run no probe in threads of process 1: keep these off the \
+     server's CPUs, or record for longer.";
+
 pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unobserved);
     (share >= MAX_UNEXPLAINED).then(|| {
         let matching = &facts.server.matching;
         let in_slices = matches!(matching.stamps, MiddleStamps::Sampled(_));
+        let was_blind = matching.blind_windows > 0 || matching.lost_events > 0;
         // the times between slices are no blind windows
-        if in_slices && matching.blind_windows == 0 && matching.lost_events == 0 {
+        if in_slices && !was_blind {
             let text = format!(
                 "{} {} falls into times between slices: {} after the end of a slice.",
                 WholePercent(share),
@@ -67,6 +72,15 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
             );
             let advice = "Record everything all the time (--stamps all).";
             return inconclusive(text, advice, Some(Cause::Unobserved));
+        }
+        if !was_blind {
+            let text = format!(
+                "{} {} falls into times of which nothing is known: it was not recorded what the CPU did, or \
+                 which thread served.",
+                WholePercent(share),
+                facts.above_p99()
+            );
+            return inconclusive(text, OF_PROCESS_1, Some(Cause::Unobserved));
         }
         let text = format!(
             "{} {} falls into times when the probe was blind: {}, {} on all CPUs together, {}.",
@@ -77,10 +91,10 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
             Counted(matching.lost_events, "lost event", "lost events")
         );
         let advice = if matching.lost_events > 0 {
-            "Record fewer kinds of disturbance, or give the probe larger buffers."
+            "Record fewer kinds of disturbance (--disturbances), or give the probe larger buffers \
+             (--ring-bytes)."
         } else {
-            "This kernel hides the threads of init: keep them off the server's CPUs, or record for \
-             longer."
+            OF_PROCESS_1
         };
         inconclusive(text, advice, Some(Cause::Unobserved))
     })
@@ -112,7 +126,7 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
     );
     let advice = if facts.disturbances {
         "Something delays requests that the replay does not model: see the causes, and the \
-         slowest requests on the page."
+         slowest requests (report.html, or --slowest 3)."
     } else {
         "Record again with `--disturbances all`."
     };

@@ -80,13 +80,17 @@ fn by_t(overload: &Overload) -> Option<String> {
     let (capacity, t) = known_capacity(overload)?;
     let by_t = Count(capacity.round() as u64);
     if overload.done_per_s >= AS_BEFORE * capacity {
-        return Some(format!("By t it can answer {by_t} per second, no more."));
+        return Some(format!(
+            "At {t} of work for each request, it can answer {by_t} per second, no more."
+        ));
     }
     let why = match &overload.cpu {
         None => "why it was slower was not recorded".to_owned(),
         Some(cpu) => format!("it was slower because {}", reasons(cpu, t)),
     };
-    Some(format!("By t it can answer {by_t} per second; {why}."))
+    Some(format!(
+        "At {t} of work for each request, it can answer {by_t} per second; {why}."
+    ))
 }
 
 /// Why the capacity was lower than the one that follows from t.

@@ -32,12 +32,12 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     if let Some((each, share)) = sleeping.cpu_ns_each.zip(sleeping.cpu_share) {
         let each = nanos(each);
         text += &format!(
-            ", {each} of CPU each ({} of their own)",
+            ", at {each} of CPU time each ({} of what they use)",
             WholePercent(share)
         );
     }
     text += &format!(
-        ": {} of the requests wait {wait} for one that sleeps, {} ({}) of p50",
+        ": {} of the requests wait {wait} for a sleeping worker; sleeping and waking make {} ({}) of p50",
         WholePercent(sleeping.found_asleep_share),
         nanos(sleeping.at_p50_ns),
         WholePercent(sleeping.share_of_p50),

@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
                 )
             })
         },
-        remedy: |_| "report this as a defect, with the capture",
+        remedy: |_| "this is a defect of taillab, please report it with the recording (--save-capture)",
         takes: |_| WithdrawnPart::Everything,
     },
     Rule {

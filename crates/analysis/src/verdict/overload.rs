@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
         },
         remedy: |_| {
             "the percentiles are those of this measurement only, and grow with its length; lower \
-             the load, or run longer if it is only near the capacity"
+             the load, or measure for longer if it is only near the capacity"
         },
         takes: NOTHING,
     },

@@ -181,8 +181,8 @@ pub(super) const RULES: &[Rule] = &[
                 let enough = clients.waited_share / NOTABLE_WAITING_SHARE;
                 let enough = (f64::from(clients.connections) * enough).round();
                 format!(
-                    "{} of the requests waited in the client for their connections; with about {} of them it \
-                     would be less than {}",
+                    "{} of the requests waited in the client for a free connection; with about {} connections \
+                     it would be less than {}",
                     Percent(clients.waited_share),
                     Count(enough as u64),
                     Percent(NOTABLE_WAITING_SHARE)
@@ -284,7 +284,7 @@ pub(super) const RULES: &[Rule] = &[
                 )
             })
         },
-        remedy: |_| "report this as a defect, with the capture",
+        remedy: |_| "this is a defect of taillab, please report it with the recording (--save-capture)",
         takes: NOTHING,
     },
     Rule {
@@ -365,9 +365,9 @@ pub(super) const RULES: &[Rule] = &[
         },
         remedy: |e| match e.server.map(|server| server.matching.stamps) {
             Some(MiddleStamps::Sampled(_)) => {
-                "measure for longer (-d), or record everything all the time (--stamps all)"
+                "measure for longer (-d of `run` and `trace`), or record everything all the time (--stamps all)"
             }
-            _ => "measure for longer (-d)",
+            _ => "measure for longer (-d of `run` and `trace`)",
         },
         takes: NOTHING,
     },
@@ -378,7 +378,7 @@ pub(super) const RULES: &[Rule] = &[
             let matching = &e.server?.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
-                    "the probe was blind in {}, {} at most on all CPUs together, that {}",
+                    "the probe was blind in {} (at most {} on all CPUs together), and {} them",
                     Counted(matching.blind_windows, "window", "windows"),
                     matching.blind_ns,
                     Counted(
@@ -521,16 +521,16 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             })
         },
-        remedy: |_| "run longer",
+        remedy: |_| "measure for longer (-d)",
         takes: NOTHING,
     },
     Rule {
         key: "virtual_machine",
-        limit: Limit::Any("no counter in the guest shows what the hypervisor takes"),
+        limit: Limit::Any("the guest's counters do not show all that the hypervisor takes"),
         seen: |e| {
             Some(format!(
-                "this is a virtual machine ({}): the hypervisor can take a CPU away, and no \
-                 counter in the guest shows it",
+                "this is a virtual machine ({}): the hypervisor can take a CPU away, and the \
+                 guest's counters do not show all of that",
                 e.hypervisor?
             ))
         },

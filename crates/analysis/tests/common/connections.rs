@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use super::last_segment;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
@@ -176,13 +177,7 @@ impl World {
         let (tid, key) = (ACCEPTOR, self.key(n));
         let write = self.model.writes.event(tid, key);
         self.emit(0, write);
-        let left = EventKind::SegmentOut {
-            tid,
-            key,
-            more: false,
-            resent: false,
-            limit: None,
-        };
+        let left = last_segment(tid, key);
         self.emit(0, left);
     }
 

@@ -11,7 +11,7 @@ pub(crate) mod slices;
 pub(crate) mod talk;
 
 use proptest::prelude::ProptestConfig;
-use taillab_model::{Event, EventKind};
+use taillab_model::{Event, EventKind, RequestKey, Tid};
 
 /// This many cases, or as many as `PROPTEST_CASES` asks for; no file remembers those that fail.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
@@ -20,6 +20,17 @@ pub(crate) fn cases(cases: u32) -> ProptestConfig {
         cases: asked.map_or(cases, |cases| cases.parse().unwrap()),
         failure_persistence: None,
         ..ProptestConfig::default()
+    }
+}
+
+/// The last packet of what a thread has written, which leaves for the first time.
+pub(crate) fn last_segment(tid: Tid, key: RequestKey) -> EventKind {
+    EventKind::SegmentOut {
+        tid,
+        key,
+        more: false,
+        resent: false,
+        limit: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A connection on which client and server say what a test tells them, with the events that the probe
 //! would record, content included.
 
+use super::last_segment;
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events};
 use taillab_model::{Event, EventKind, Monotonic, Nanos, RequestKey, Tid};
 
@@ -160,13 +161,7 @@ impl Talk {
     pub(crate) fn answers(&mut self, bytes: &[u8]) -> Monotonic {
         let (tid, key) = (SERVER, self.key(self.read));
         self.emit(0, EventKind::SegmentWritten { tid, key });
-        let left = EventKind::SegmentOut {
-            tid,
-            key,
-            more: false,
-            resent: false,
-            limit: None,
-        };
+        let left = last_segment(tid, key);
         let at = self.emit(0, left);
         self.content((at, 0), bytes, self.place);
         self.place = self.place.wrapping_add(bytes.len() as u32);

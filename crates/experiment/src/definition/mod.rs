@@ -234,7 +234,8 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
     let kind = match (kind, in_file) {
         (Some(kind), Some(in_file)) if kind != in_file => {
             return Err(Failure::usage(format!(
-                "server.kind: the experiment file is about {}, not {}: name one of them",
+                "server.kind: the experiment file measures {}, and the command line names {}: leave out the latter, or choose another \
+                 file (-f)",
                 in_file.name(),
                 kind.name()
             )));

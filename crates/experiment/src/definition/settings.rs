@@ -95,8 +95,8 @@ section! {
         kind: ClientKind = choice.clients, RunOption::new(IN_LOAD, "clients", "KIND", || {
             reader(str::parse::<ClientKind>, text)
         }).usual().after("warmup");
-        /// How long a TCP connection lasts: once opened, it is kept, or each request has one of its own, which is opened
-        /// when the request is due and is a part of its response time; -c are open at once [default: once]
+        /// Whether TCP connections are opened once, before the load, or by each request when it is due: then connecting
+        /// counts in its response time, and at most -c are open at once [default: once]
         #[serde(default)]
         connect: Connect = Connect::Once, RunOption::new(IN_LOAD, "connect", "once|each", || {
             reader(str::parse::<Connect>, text)
@@ -105,7 +105,7 @@ section! {
         connections: u16 = choice.connections(), RunOption::new(IN_LOAD, "connections", "N", || {
             reader(count::<u16>, whole)
         }).usual().short('c');
-        /// The most requests under way on a TCP connection at once, 0 for no limit: others wait in the client for theirs
+        /// The most requests under way on a TCP connection at once, 0 for no limit: further requests wait in the client
         /// [default: HTTP and Redis 1, else 0]
         pipeline: u16 = u16::from(!choice.may_pipeline()), RunOption::new(IN_LOAD, "pipeline", "N", || {
             reader(limit::<u16>, whole)
@@ -275,8 +275,9 @@ section! {
             RunOption::new(IN_CALIBRATION, "ring-bytes", "BYTES", || {
                 reader(size::<u32>, whole)
             });
-        /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
-        /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less [default: all]
+        /// When the stamps between a request's arrival (T1) and its response's departure (T6), and disturbances, are
+        /// recorded: all the time (all), in slices that make up a share of it (sampled:1/16), or never (ends). Recording
+        /// less costs less [default: all]
         #[serde(default, with = "words")]
         stamps: MiddleStamps = MiddleStamps::All, RunOption::new(IN_CALIBRATION, "stamps", "WHICH", || {
             reader(str::parse::<MiddleStamps>, text)

@@ -11,7 +11,8 @@ use taillab_model::Nanos;
 pub struct FixArgs {
     /// After the measurement, try the mitigations with the best forecasts, the best first: apply one, measure
     /// pairs of blocks with and without it, and keep it only if p99.9 is significantly better, by at
-    /// least 5 %. Everything is put back at the end; after a crash, `taillab tune revert` does that
+    /// least 5 % (p99 where p99.9 cannot decide, p50 where both lack requests). Everything is put back at the
+    /// end; after a crash, `taillab tune revert` does that
     #[arg(long)]
     pub fix: bool,
     /// Leave the winners applied; `taillab tune revert` puts them back

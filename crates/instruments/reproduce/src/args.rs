@@ -12,9 +12,9 @@ use taillab_simulator::paper::Figure;
 
 use crate::declared;
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
-    claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
-    simulated is printed";
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or \
+    simulated figures do not reproduce a claim\n  2    wrong command line or trace\n  \
+    130  interrupted; what was finished is printed";
 
 /// Reproduce the figures of a paper and check its claims.
 #[derive(Debug, Args)]

@@ -12,9 +12,8 @@ use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_simulator::simulation::Precision;
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
-    claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
-    simulated is printed";
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  \
+    2    wrong command line or trace\n  130  interrupted; what was simulated is printed (with --trace, nothing)";
 
 /// Notation and examples, below the options.
 fn sim_help() -> String {

@@ -122,8 +122,8 @@ pub struct ClientArgs {
     #[arg(long, value_name = "KIND", default_value = "independent",
           help = without_default("client.kind"))]
     pub clients: ClientKind,
-    /// How long a TCP or Unix connection lasts: once opened, it is kept, or each request has one of its own, which is
-    /// opened when the request is due and is a part of its response time; -c are open at once [default of -c: 1024]
+    /// Whether TCP and Unix connections are opened once, before the load, or by each request when it is due: then
+    /// connecting counts in its response time, and at most -c are open at once [default of -c: 1024]
     #[arg(
         hide_short_help = true,
         long,
@@ -131,11 +131,12 @@ pub struct ClientArgs {
         default_value = "once"
     )]
     pub connect: Connect,
-    /// Connections, divided among the threads [default: HTTP and Redis 128, else 16; at least one for each thread]
+    /// Connections, divided among the threads [default: 128 where --pipeline has a limit, else 16; at least one for each
+    /// thread]
     #[arg(short, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
     pub connections: Option<NonZeroUsize>,
-    /// The most requests under way on a TCP or Unix connection at once, 0 for no limit: others wait in the client for
-    /// theirs [default: HTTP and Redis 1, else 0]
+    /// The most requests under way on a TCP or Unix connection at once, 0 for no limit: further requests wait in
+    /// the client [default: HTTP and Redis 1, else 0]
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = limit::<u32>)]
     pub pipeline: Option<u32>,
     /// Threads that send and receive, each on its own CPU
@@ -158,7 +159,7 @@ pub struct ClientArgs {
         default_value = "spin"
     )]
     pub wait: WaitKind,
-    /// Meanwhile keep all CPUs out of idle states (as root): sends that wake another CPU become cheaper
+    /// Keep all CPUs out of idle states during the load (as root): sends that wake another CPU become cheaper
     /// and arrivals more exact, but a server on this machine becomes faster than it usually is
     #[arg(hide_short_help = true, long)]
     pub keep_awake: bool,

@@ -33,10 +33,10 @@ fn help() -> String {
 
 /// Measure a server under controlled load against its ideal.
 ///
-/// Starts the server on its own CPUs in its own network namespace, determines its service time t
-/// (workers ÷ peak throughput), sends an open-loop Poisson load, stamps every request six times in the
-/// kernel, and compares its sojourn with that in an ideal queue with the same arrivals. All changes to the
-/// machine are undone at the end.
+/// Starts the server on its own CPUs in its own network namespace, measures its peak throughput, sends an
+/// open-loop Poisson load, stamps every request six times in the kernel, and compares its sojourn with that
+/// in an ideal queue with the same arrivals, in which each takes t: what a request cost in the busy periods
+/// of the recording. All changes to the machine are undone at the end.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RunArgs {

@@ -105,8 +105,9 @@ pub struct RecordingArgs {
     /// Length of the recording, at most 72h [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = recorded)]
     pub duration: Option<Nanos>,
-    /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
-    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less
+    /// When the stamps between a request's arrival (T1) and its response's departure (T6), and disturbances, are
+    /// recorded: all the time (all), in slices that make up a share of it (sampled:1/16), or never (ends).
+    /// Recording less costs less
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
     #[arg(long, value_name = "LIST", help = disturbances_help("all; with --stamps ends none"))]

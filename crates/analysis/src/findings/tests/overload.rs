@@ -50,8 +50,8 @@ fn an_overload_comes_first_with_its_reasons() {
         "Work arrived faster than it was done: from 2.0 s to 5.1 s, 6,660 requests per second \
          arrived and the server answered 5,000 per second, until 5,012 were waiting; the queue was \
          gone at 9.0 s. Its CPUs were busy 100 % of the time (the server 62 %, receiving packets \
-         6 %, `kdamond.0` 28 %, more programs 3 %, interrupts and softirqs 1 %). By t it can \
-         answer 10,000 per second; it was slower because other programs had its CPUs and a request \
+         6 %, `kdamond.0` 28 %, more programs 3 %, interrupts and softirqs 1 %). At 100 µs of work for each \
+         request, it can answer 10,000 per second; it was slower because other programs had its CPUs and a request \
          cost 140 µs instead of 100 µs."
     );
     let advice = first.advice.as_deref().unwrap_or_default();
@@ -62,7 +62,9 @@ fn an_overload_comes_first_with_its_reasons() {
     };
     let text = &overloaded(at_capacity).texts()[0];
     assert!(
-        text.contains("By t it can answer 10,000 per second, no more."),
+        text.contains(
+            "At 100 µs of work for each request, it can answer 10,000 per second, no more."
+        ),
         "{text}"
     );
 }

@@ -30,8 +30,9 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
     assert_eq!(found.key.as_deref(), Some("sleeping_and_waking"));
     assert_eq!(
         found.text,
-        "Workers fall asleep and are woken 13,400 times a second, 15.9 µs of CPU each (44 % of their \
-         own): 62 % of the requests wait 11.9 µs for one that sleeps, 45.0 µs (36 %) of p50; p50 with \
+        "Workers fall asleep and are woken 13,400 times a second, at 15.9 µs of CPU time each (44 % \
+         of what they use): 62 % of the requests wait 11.9 µs for a sleeping worker; sleeping and waking make \
+         45.0 µs (36 %) of p50; p50 with \
          `busy-poll`: 80.0 µs."
     );
     assert_eq!(

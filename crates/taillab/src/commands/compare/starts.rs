@@ -110,7 +110,7 @@ impl Repeated {
         let (file, saved) = read(&place)?;
         latency_of(&saved, self.latency)
             .cloned()
-            .ok_or_else(|| Failure::failed(format!("{file} has not the latency that is compared")))
+            .ok_or_else(|| Failure::failed(format!("{file} does not have the latency that is compared: compare two results of `taillab run` of this version")))
     }
 }
 
