@@ -415,7 +415,9 @@ fn the_file_can_name_the_server_and_is_not_contradicted() {
     assert_eq!(resolve(Some(ServerKind::Nginx)).unwrap(), nginx);
     let failure = resolve(Some(ServerKind::Memcached)).unwrap_err();
     assert!(
-        failure.message.contains("about nginx, not memcached"),
+        failure
+            .message
+            .contains("measures nginx, and the command line names memcached"),
         "{failure}"
     );
     let nothing = Experiment::resolve(None, None, vec![]).unwrap_err();
