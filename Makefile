@@ -29,7 +29,7 @@ wheel: ## Build the Python package, and test it in a fresh environment
 # Stages of one program: those of one call build once, run nothing twice, and are counted in one line.
 TESTS := python3 scripts/tests
 
-test: ## Find out whether it works here: units, command line, browser, Python, live tests of each kind (12 minutes at most)
+test: ## Find out whether it works here: units, command line, browser, Python, live tests of each kind (about 12 minutes)
 	@scripts/setup.sh test
 	@$(TESTS) test $(ARGS)
 

@@ -52,50 +52,46 @@ pub(super) fn sent_again(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Where nothing else is known to have hidden what a CPU did.
-const OF_PROCESS_1: &str = "Some kernels run no probe in threads of process 1: keep these off the \
-     server's CPUs, or record for longer.";
-
 pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
+    const OF_PROCESS_1: &str = "Some kernels run no probe in threads of process 1: keep these off \
+         the server's CPUs, or record for longer.";
+
     let share = facts.share_above_p99(Cause::Unobserved);
     (share >= MAX_UNEXPLAINED).then(|| {
         let matching = &facts.server.matching;
-        let in_slices = matches!(matching.stamps, MiddleStamps::Sampled(_));
         let was_blind = matching.blind_windows > 0 || matching.lost_events > 0;
         // the times between slices are no blind windows
-        if in_slices && !was_blind {
-            let text = format!(
-                "{} {} falls into times between slices: {} after the end of a slice.",
-                WholePercent(share),
-                facts.above_p99(),
-                Counted(matching.left_late, "request left", "requests left")
-            );
-            let advice = "Record everything all the time (--stamps all).";
-            return inconclusive(text, advice, Some(Cause::Unobserved));
-        }
-        if !was_blind {
-            let text = format!(
-                "{} {} falls into times of which nothing is known: it was not recorded what the CPU did, or \
-                 which thread served.",
-                WholePercent(share),
-                facts.above_p99()
-            );
-            return inconclusive(text, OF_PROCESS_1, Some(Cause::Unobserved));
-        }
-        let text = format!(
-            "{} {} falls into times when the probe was blind: {}, {} on all CPUs together, {}.",
-            WholePercent(share),
-            facts.above_p99(),
-            Counted(matching.blind_windows, "window", "windows"),
-            matching.blind_ns,
-            Counted(matching.lost_events, "lost event", "lost events")
-        );
-        let advice = if matching.lost_events > 0 {
-            "Record fewer kinds of disturbance (--disturbances), or give the probe larger buffers \
-             (--ring-bytes)."
-        } else {
-            OF_PROCESS_1
+        let (times, advice) = match matching.stamps {
+            _ if was_blind => {
+                let times = format!(
+                    "when the probe was blind: {}, {} on all CPUs together, {}",
+                    Counted(matching.blind_windows, "window", "windows"),
+                    matching.blind_ns,
+                    Counted(matching.lost_events, "lost event", "lost events")
+                );
+                let advice = if matching.lost_events > 0 {
+                    "Record fewer kinds of disturbance (--disturbances), or give the probe larger \
+                     buffers (--ring-bytes)."
+                } else {
+                    OF_PROCESS_1
+                };
+                (times, advice)
+            }
+            MiddleStamps::Sampled(_) => {
+                let late = Counted(matching.left_late, "request left", "requests left");
+                let times = format!("between slices: {late} after the end of a slice");
+                (times, "Record everything all the time (--stamps all).")
+            }
+            _ => {
+                let times = "of which it is not known what the CPU did, or which thread served";
+                (times.to_owned(), OF_PROCESS_1)
+            }
         };
+        let text = format!(
+            "{} {} falls into times {times}.",
+            WholePercent(share),
+            facts.above_p99()
+        );
         inconclusive(text, advice, Some(Cause::Unobserved))
     })
 }

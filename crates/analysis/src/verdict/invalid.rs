@@ -2,7 +2,7 @@
 
 use taillab_model::summary::MAX_ERROR_SHARE;
 
-use super::rule::{Limit, Rule, WithdrawnPart, first_of_them};
+use super::rule::{Limit, REPORT_IT, Rule, WithdrawnPart, first_of_them};
 use crate::fmt::{Count, share};
 
 pub(super) const RULES: &[Rule] = &[
@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
                 )
             })
         },
-        remedy: |_| "this is a defect of taillab, please report it with the recording (--save-capture)",
+        remedy: |_| REPORT_IT,
         takes: |_| WithdrawnPart::Everything,
     },
     Rule {

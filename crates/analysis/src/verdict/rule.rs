@@ -107,6 +107,10 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
 pub const NAME_THE_PROTOCOL: &str = "if the server speaks HTTP/1, memcached or RESP in the clear, name that with \
                                      --protocol, so that requests are identified by their content";
 
+/// What to do about what only a defect of taillab can be.
+pub(super) const REPORT_IT: &str = "this is a defect of taillab, please report it, with the recording (capture.tlc, which \
+                                    `run` keeps with --save-capture)";
+
 /// What identifies datagrams without ids.
 pub const ONE_AT_A_TIME: &str =
     "an answer is certain where its client waits for it, or asks from more ports";

@@ -9,7 +9,7 @@ use taillab_model::summary::{
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Limit, NOTHING, Rule, exceeds, remedy_for_ambiguity};
+use super::rule::{Limit, NOTHING, REPORT_IT, Rule, exceeds, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Percent, Percentile, plural, share};
 
 /// If a larger share of the requests is faster than the ideal, requests differ much in cost.
@@ -284,7 +284,7 @@ pub(super) const RULES: &[Rule] = &[
                 )
             })
         },
-        remedy: |_| "this is a defect of taillab, please report it with the recording (--save-capture)",
+        remedy: |_| REPORT_IT,
         takes: NOTHING,
     },
     Rule {
